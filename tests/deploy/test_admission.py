@@ -193,6 +193,11 @@ def clear(cluster: Cluster) -> None:
         cluster.admin.ask("DELETE", f"{cluster.leases}/{name}")
 
 
+def revoked_then_deleted(cluster: Cluster) -> int:
+    assert cluster.put("node-2", "node.node-1", heartbeat("node-1", "", 1)) in OK
+    return cluster.as_agent("node-2", "DELETE", "node.node-1")
+
+
 Act = Callable[[Cluster], int]
 CASES: dict[str, tuple[Act, tuple[int, ...]]] = {
     "own heartbeat": (lambda it: it.put("node-1", "node.node-1", heartbeat("node-1")), OK),
@@ -207,6 +212,7 @@ CASES: dict[str, tuple[Act, tuple[int, ...]]] = {
     "claim that is released": (lambda it: it.put("node-1", lease_name(VIP), claim("")), OK),
     "another Lease": (lambda it: it.put("node-1", "leader", claim("node-1")), FORBIDDEN),
     "another's heartbeat deleted": (lambda it: it.as_agent("node-2", "DELETE", "node.node-1"), FORBIDDEN),
+    "another's heartbeat revoked, then deleted": (revoked_then_deleted, OK),
     "own heartbeat deleted": (lambda it: it.as_agent("node-1", "DELETE", "node.node-1"), OK),
     "claim of a VIP that is no more": (lambda it: it.as_agent("node-2", "DELETE", lease_name(VIP)), OK),
 }

@@ -11,6 +11,7 @@ import pytest
 
 from arpguard.addresses import ZERO_MAC
 from arpguard.clock import boot_ns
+from arpguard.core.cluster import EXCLUDE_LABEL
 from arpguard.core.electing import Election
 from arpguard.core.ownership.records import epoch_number
 from arpguard.model import EntryKey
@@ -27,7 +28,7 @@ pytestmark = pytest.mark.usefixtures("segment")
 A, B, C = vip(50), vip(51), vip(52)
 NODE = "node-1"
 D_NS, M_NS = 3 * NS_PER_S, NS_PER_S
-EPOCH = "arpguard.io/epoch"
+EPOCH, INSTANCE = "arpguard.io/epoch", "arpguard.io/instance"
 
 
 @pytest.fixture
@@ -260,6 +261,40 @@ async def test_claim_on_what_was_never_seen_to_be_a_vip_is_removed(one, monkeypa
         await _owns(side, A)
 
         assert one.holder(A) == NODE
+
+
+@in_loop
+async def test_heartbeat_of_a_node_that_left_the_cluster_is_deleted_once_no_claim_names_it(scene, monkeypatch):
+    monkeypatch.setattr("arpguard.runtime.cluster.member.TIDY_NS", NS_PER_S // 5)
+    monkeypatch.setattr("arpguard.core.ownership.peers.LONG_OVER_NS", 0)
+    """That of a node that is only silent stays, however long."""
+    silent, owner, other = "node-2", "node-3", "node-4"
+    scene.put(*(_excluded(name) for name in (NODE, silent, other)))
+    scene.nodes(owner)
+    scene.publish("web", [A])
+    async with a_side(scene, silent), a_side(scene, other), a_side(scene, owner) as side:
+        await _owns(side, A)
+        await waited(lambda: all(scene.lease(f"node.{name}") for name in (silent, other)))
+    scene.delete(f"/api/v1/nodes/{owner}")
+
+    async with a_side(scene) as side:
+        await waited(lambda: INSTANCE not in scene.lease(f"node.{owner}")["annotations"], "revoked", 60)
+        scene.delete(f"/api/v1/nodes/{other}")
+        await waited(lambda: not scene.lease(f"node.{other}"), "deleted", 60)
+        assert scene.holder(A) == owner
+        assert scene.lease(f"node.{owner}")
+
+        scene.nodes(NODE)
+        await _owns(side, A)
+        await waited(lambda: not scene.lease(f"node.{owner}"), "deleted once no claim names it", 60)
+    assert INSTANCE in scene.lease(f"node.{silent}")["annotations"]
+
+
+def _excluded(name: str) -> dict:
+    """A Node that may own nothing."""
+    body = objects.node(name, vip(number_of(name)))
+    body["metadata"]["labels"][EXCLUDE_LABEL] = ""
+    return body
 
 
 @pytest.mark.parametrize("count", [10, 300])

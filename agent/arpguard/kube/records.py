@@ -11,6 +11,7 @@ from arpguard.core.cluster import Lease
 from arpguard.core.ownership.records import (
     Claim,
     DeleteClaim,
+    DeleteHeartbeat,
     Heartbeat,
     Published,
     Version,
@@ -78,6 +79,10 @@ class Records:
             if isinstance(outcome, (Applied, Missing)):
                 return True
         return False
+
+    async def delete_heartbeat(self, effect: DeleteHeartbeat) -> Outcome:
+        """Deletes another node's heartbeat."""
+        return await self._writer.delete(_seen(claims.node_lease_name(effect.node), effect.version))
 
     # ---- claims ----
 

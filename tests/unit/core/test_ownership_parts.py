@@ -9,11 +9,12 @@ import pytest
 from arpguard.addresses import MacAddress
 from arpguard.core.ownership.lease import Times
 from arpguard.core.ownership.machine import Ownership
-from arpguard.core.ownership.peers import Peers
+from arpguard.core.ownership.peers import LONG_OVER_NS, TIDIED_AT_ONCE, Peers
 from arpguard.core.ownership.records import (
     Claim,
     ClearEntry,
     DeleteClaim,
+    DeleteHeartbeat,
     Heartbeat,
     Kept,
     ListOwnClaims,
@@ -87,6 +88,34 @@ def test_who_is_heard_of_is_for_a_little_less_than_a_lease():
     assert peers.heard(silent_ns) == frozenset()
     assert peers.next_silence_ns(silent_ns) is None
     assert peers.alive("b", silent_ns)
+
+
+def test_a_node_that_left_the_cluster_is_revoked_and_its_heartbeat_is_deleted_ten_minutes_after_its_lease():
+    peers, over_ns = some_peers(), NOW + 3 * S + LONG_OVER_NS
+    revoked, alive = replace(BEAT, node="revoked", instance=""), replace(BEAT, node="alive")
+    peers.seen("b", BEAT, NOW)
+    peers.seen("missing", None, NOW)
+    peers.seen("revoked", revoked, NOW)
+    peers.seen("alive", alive, over_ns - S)
+
+    renewed(peers, over_ns - S)
+
+    assert peers.tidy((), (), over_ns - 1) == []
+    assert peers.tidy(("b", "revoked"), (), over_ns) == []
+    (revocation,) = peers.tidy((), ("b", "revoked"), over_ns)
+    assert (revocation.node, revocation.version, revocation.instance) == ("b", FIRST, "")
+    assert peers.tidy((), (), over_ns) == [DeleteHeartbeat("revoked", FIRST)]
+
+
+def test_a_bound_node_has_not_left_however_long_no_renewal_is_shown():
+    peers = some_peers()
+    peers.times = replace(TIMES, bound_ns=60 * S)
+    for number in range(TIDIED_AT_ONCE):
+        peers.seen(f"n{number}", replace(BEAT, node=f"n{number}", bound=True), NOW)
+    peers.seen("b", BEAT, NOW)
+    renewed(peers, NOW + LONG_OVER_NS)
+
+    assert [effect.node for effect in peers.tidy((), (), NOW + 2 * LONG_OVER_NS)] == ["b"]
 
 
 def test_links_are_those_of_the_heartbeat_that_was_shown_last():

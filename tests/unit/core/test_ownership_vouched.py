@@ -664,6 +664,19 @@ def test_a_heartbeat_that_was_deleted_unseen_is_made_again():
     assert (sent.version, sent.duration_ns) == (None, 60 * S)
 
 
+def test_a_heartbeat_that_was_made_again_is_not_made_a_third_time():
+    """That of a node which left the cluster can be deleted for good."""
+    bench = a_bench()
+    bench.heartbeat(**of_b(replace(C, term=TERM)))
+    del bench.store["b"]
+    bench.pass_time(50)
+
+    del bench.store["b"]
+    bench.serve(bench.core.heartbeat_seen("b", None, bench.now))
+    bench.pass_time(200)
+    assert len(revocations(bench)) == 1
+
+
 def test_a_heartbeat_that_was_seen_to_be_deleted_is_left_to_who_needs_it():
     bench = a_bench()
     bench.heartbeat(**of_b(replace(C, term=TERM)))

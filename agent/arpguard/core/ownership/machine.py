@@ -1,7 +1,8 @@
 """The whole protocol on one node: events in, effects out.
 
 Every method is an event, and returns its effects in the order in which to perform them. Every effect that asks for
-something is answered by one event, whatever the outcome; only a probe may go unanswered.
+something is answered by one event, whatever the outcome; only a probe may go unanswered, and no event answers the
+deletion of a heartbeat.
 Another part decides which VIPs this node should own, and says so by `want`.
 """
 

@@ -6,13 +6,14 @@ With vouching a watch does not show the renewals of nodes that are bound to a vo
 Such a node counts as alive until a read has shown that it did not renew for its lease.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 
 from arpguard.addresses import MacAddress
 from arpguard.core.ownership.lease import Times
 from arpguard.core.ownership.peer import Peer
 from arpguard.core.ownership.probing import LEAD_NS, SILENT_NS
 from arpguard.core.ownership.records import (
+    DeleteHeartbeat,
     Effect,
     Heartbeat,
     Outcome,
@@ -22,8 +23,11 @@ from arpguard.core.ownership.records import (
     WriteHeartbeat,
 )
 from arpguard.core.ownership.silences import Silences
+from arpguard.units import NS_PER_S
 
 _NEVER_NS = 1 << 62
+LONG_OVER_NS = 600 * NS_PER_S
+TIDIED_AT_ONCE = 10
 
 
 class Peers:
@@ -173,6 +177,21 @@ class Peers:
         if peer.known is None:
             duration_ns = max(duration_ns, peer.longest_besides(self.times.bound_ns, self._longest_bound_ns))
         return [WriteHeartbeat(node, self._new_epoch(), "", _version(peer.known), duration_ns, early=early)]
+
+    def tidy(self, nodes: Container[str], holders: Container[str], now_ns: int) -> list[Effect]:
+        """Revokes some nodes that left the cluster long ago; deletes the heartbeats of those that were revoked then.
+
+        `nodes` have a Node object. Claims name `holders`: such a claim is void only by a heartbeat that is there.
+        """
+        known = (peer.known for peer in self._peers.values() if now_ns >= peer.since_ns + peer.lease_ns + LONG_OVER_NS)
+        gone = [each for each in known if each and each.node not in nodes and not self.alive(each.node, now_ns)]
+
+        silent = [each for each in gone if each.instance]
+        ended = [each for each in gone if not each.instance and each.node not in holders]
+        return [
+            *(effect for each in silent[:TIDIED_AT_ONCE] for effect in self.revoke(each.node, now_ns)),
+            *(DeleteHeartbeat(each.node, each.version) for each in ended[:TIDIED_AT_ONCE]),
+        ]
 
     def written(
         self, sent: WriteHeartbeat, outcome: Outcome, version: Version | None, sent_ns: int, now_ns: int

@@ -248,6 +248,14 @@ class WriteClaim:
 
 
 @dataclass(frozen=True, slots=True)
+class DeleteHeartbeat:
+    """Delete exactly this version of the heartbeat of a node that left the cluster. No event answers it."""
+
+    node: str
+    version: Version
+
+
+@dataclass(frozen=True, slots=True)
 class DeleteClaim:
     """Delete exactly this version of a claim; its finalizer keeps it, marked as deleted."""
 
@@ -327,6 +335,7 @@ class Probe:
 Effect: TypeAlias = (
     WriteHeartbeat
     | ReadHeartbeat
+    | DeleteHeartbeat
     | WriteClaim
     | ReadClaim
     | DeleteClaim

@@ -1,7 +1,9 @@
 """Which nodes notice that a bound node is silent for its lease: no watch shows its renewals, so a few nodes read them.
 
 If a node dies, its voucher revokes it long before that. This is for the rest: a node whose agent hangs while its kernel
-keeps answering, one that died together with all nodes that would notice, one whose heartbeat a person has deleted.
+keeps answering, one that died together with all nodes that would notice, one whose heartbeat a person has deleted. Such
+a heartbeat is created again, revoked, so that the node's claims become void (V18), even if its Node object is gone:
+`Peers.tidy` deletes it ten minutes later.
 """
 
 from collections.abc import Iterable

@@ -216,11 +216,14 @@ class Membership:
         self._elected, self._elected_of = elected, vips
 
     def _tidy(self, now_ns: int) -> int:
-        """Now and then one node deletes the claims of others to addresses that are no longer elected."""
+        """Now and then one node deletes claims to addresses no longer elected, and heartbeats of nodes that left."""
         if now_ns < self._tidied_ns + TIDY_NS:
             return self._tidied_ns + TIDY_NS
         self._tidied_ns = now_ns
         is_first_alive = self._me == min(self.alive)
+        if is_first_alive:
+            holders = {claim.holder for claim in self._cluster.claims}
+            self.leases.do(self._ownership.peers.tidy(self._cluster.nodes, holders, now_ns))
         for vip in self._ownership.claims.claimed - self._elected:
             holder = self._standings.holders.of(vip)
             if holder == self._me or (holder not in self.alive and is_first_alive):

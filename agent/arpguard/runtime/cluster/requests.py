@@ -11,6 +11,7 @@ from arpguard.clock import boot_ns
 from arpguard.core.ownership.records import (
     Claim,
     DeleteClaim,
+    DeleteHeartbeat,
     Heartbeat,
     Published,
     WriteClaim,
@@ -71,6 +72,16 @@ class Requests:
             return await self._hearts.remove_heartbeat(self._node)
         except ClusterError:
             return False
+
+    async def delete_heartbeat(self, effect: DeleteHeartbeat) -> None:
+        """Deletes another node's heartbeat, at the pace of claims."""
+        await self.reach()
+        sent_ns = boot_ns()
+        outcome = await self._others.delete_heartbeat(effect)
+        self._note_pace(self._others, sent_ns, outcome)
+        if isinstance(outcome, Applied):
+            log.info("deleted the heartbeat of node %s, which left the cluster", effect.node)
+        await _pause_if_refused(outcome)
 
     # ---- claims ----
 
