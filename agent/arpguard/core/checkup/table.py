@@ -70,7 +70,7 @@ CHECKS = (
     Check(links.foreign_programs, "other BPF programs on the links, and whether the guard runs first"),
     Check(node.kernel, "the kernel's version, and BPF's compiler (JIT)"),
     Check(node.tcx, "whether programs can be attached by TCX"),
-    Check(links.xdp, "whether `datapath: xdp` serves on the links"),
+    Check(links.xdp, "whether `datapath: xdp` works on the links"),
     Check(node.bpffs, "the BPF file system"),
     Check(node.capabilities, "the capabilities of this process"),
     Check(node.clock, "the clock source"),
