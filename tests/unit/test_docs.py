@@ -174,6 +174,22 @@ def test_every_link_in_the_documentation_leads_somewhere(page):
             assert (page.parent / target).exists(), target
 
 
+def test_every_section_that_programs_and_manifests_name_is_there():
+    """Messages, comments and the chart's notes name pages as `docs/NAME.md#section`."""
+    files = [path for folder in ("agent", "deploy") for path in sorted((ROOT / folder).rglob("*"))]
+    texts = {path: path.read_text(encoding="utf-8") for path in files if path.suffix in {".py", ".yaml", ".txt"}}
+    named = {each for text in texts.values() for each in re.findall(r"docs/([\w-]+\.md)(?:#([\w-]+))?", text)}
+
+    assert ("daemonset.md", "memory") in named
+    assert [(page, section) for page, section in sorted(named) if section not in {"", *_sections(page)}] == []
+
+
+def _sections(page: str) -> set[str]:
+    """The sections of a page, as links name them."""
+    headings = re.findall(r"^#+ (.+)$", (ROOT / "docs" / page).read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
 def event_reasons() -> set[str]:
     """Every reason that an Event of the agent may have."""
     sources = [path.read_text(encoding="utf-8") for path in (ROOT / "agent/arpguard").rglob("*.py")]
