@@ -35,7 +35,7 @@ VALUES = {
     },
     "job": {"arpguard"},
 }
-BY_PROMETHEUS = {"job", "instance"}
+BY_PROMETHEUS = {"job", "cluster", "instance"}
 _HISTOGRAM = {"_bucket": {"le"}, "_sum": set(), "_count": set()}
 _OPERATORS = {"unless", "and", "or"}
 
