@@ -17,7 +17,10 @@ class ArpguardError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong in a configuration or a command: where, and what. `line`: of the file, from 1 on."""
+    """One thing that is wrong in a configuration or a command: where, and what. `line`: of the file, from 1 on.
+
+    The path is empty if the file as a whole is wrong.
+    """
 
     path: str
     message: str
@@ -25,7 +28,7 @@ class Problem:
 
     def __str__(self) -> str:
         at = f"line {self.line}: " if self.line else ""
-        return f"{at}{self.path}: {self.message}"
+        return at + (f"{self.path}: {self.message}" if self.path else self.message)
 
 
 def did_you_mean(word: str, choices: Iterable[str]) -> str:

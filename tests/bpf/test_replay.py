@@ -379,7 +379,7 @@ def test_what_is_no_capture_exits_2_and_says_what_to_name(arpguard, config, cont
     done = arpguard("replay", str(path), "--config", str(config))
 
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith(f"{path}: (file): ")
+    assert done.stderr.startswith(f"{path}: ")
     assert done.stderr.endswith("name a capture of tcpdump, dumpcap or tshark (pcap or pcapng)\n")
 
 

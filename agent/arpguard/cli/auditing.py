@@ -100,4 +100,4 @@ def _verdict(audits: Sequence[pb.Audit]) -> Styled:
     if wrong:
         return bad(f"{counted(wrong, 'VIP')} of {total:,}: the owner is not the only host that answers")
     silent = any(found.finding == pb.Audit.FINDING_NONE for found in audits)
-    return good(f"{counted(total, 'VIP')}: {'no host but' if silent else 'only'} the owner answers")
+    return good(f"{counted(total, 'VIP')}: {'no wrong host' if silent else 'only the owner'} answers")

@@ -27,5 +27,5 @@ def _read(file: Path) -> tuple[AgentConfig, str]:
         return read_config(file), str(file)
     name = "standard input"
     if sys.stdin is None:  # closed
-        raise ConfigError(name, [Problem("(file)", "closed: name a readable YAML file")])
+        raise ConfigError(name, [Problem("", "closed: name a readable YAML file")])
     return parse_file(sys.stdin.buffer.read(MAX_FILE_BYTES + 1), name), name

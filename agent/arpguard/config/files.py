@@ -22,7 +22,7 @@ MAX_VALUES = 1 << 21
 MAX_PROBLEMS = 100
 _MAX_DEPTH = 16
 
-_TOO_LARGE = Problem("(file)", f"too large: at most {MAX_FILE_BYTES >> 20} MiB")
+_TOO_LARGE = Problem("", f"too large: at most {MAX_FILE_BYTES >> 20} MiB")
 _LOADER = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
 _IN_CONFIGMAP = ("data", CONFIG_KEY)
 
@@ -82,7 +82,7 @@ def _checked(document: Raw, text: str, source: str, above: int | None = 0) -> Ag
 
     lines = _lines(text, {steps for steps, _ in problems.first}) if above is not None else {}
     named = problems.named({steps: line + (above or 0) for steps, line in lines.items()})
-    rest = [Problem("(file)", f"{problems.more} more problems: correct the first ones, then check again")]
+    rest = [Problem("", f"{problems.more} more problems: correct the first ones, then check again")]
     raise ConfigError(source, named + rest * bool(problems.more))
 
 
@@ -95,7 +95,7 @@ def _lines_above(data: bytes) -> int | None:
 
 
 def _unreadable(reason: str) -> Problem:
-    return Problem("(file)", f"{reason}: name a readable YAML file")
+    return Problem("", f"{reason}: name a readable YAML file")
 
 
 class _Composer:
@@ -200,7 +200,7 @@ def _trouble(problem: str, event: yaml.Event) -> yaml.YAMLError:
 
 def _problem(error: yaml.YAMLError, above: int | None) -> Problem:
     mark = getattr(error, "problem_mark", None)
-    where = "(file)" if above is not None else ".".join(_IN_CONFIGMAP)
+    where = "" if above is not None else ".".join(_IN_CONFIGMAP)
     if mark and above is not None:
         where = f"line {mark.line + 1 + above}, column {mark.column + 1}"
     problem = getattr(error, "problem", None) or "not YAML"

@@ -40,9 +40,9 @@ def either(words: Collection[str]) -> str:
 
 
 def path_of(steps: Steps) -> str:
-    """A place as people write it: `vips[0].address`."""
+    """A place as people write it: `vips[0].address`; the whole file: nothing."""
     parts = [f"[{step}]" if isinstance(step, int) else f".{shown(step)}" for step in steps]
-    return "".join(parts).removeprefix(".") or "(file)"
+    return "".join(parts).removeprefix(".")
 
 
 @dataclass(slots=True)

@@ -46,7 +46,7 @@ def test_vip_that_may_be_silent_is_right_but_its_owner_does_not_answer(shown):
     code, rows = shown(an_audit("OWNER", OWNERS), an_audit("NONE", right=True, vip="192.0.2.11"))
 
     assert code == 0
-    assert rows[-1] == ["2 VIPs: no host but the owner answers"]
+    assert rows[-1] == ["2 VIPs: no wrong host answers"]
 
 
 def test_each_host_that_answers_has_a_line_and_the_wrong_vip_is_the_first(shown):

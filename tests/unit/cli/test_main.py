@@ -85,7 +85,7 @@ def test_standard_input_is_checked(run, monkeypatch):
 def test_endless_or_closed_standard_input_is_refused(run, monkeypatch):
     with open("/dev/zero", encoding="utf-8") as endless:
         monkeypatch.setattr("sys.stdin", endless)
-        assert run("config", "check", "-")[2] == "standard input: (file): too large: at most 32 MiB\n"
+        assert run("config", "check", "-")[2] == "standard input: too large: at most 32 MiB\n"
     monkeypatch.setattr("sys.stdin", None)
     assert run("config", "check", "-")[:2] == (2, "")
 

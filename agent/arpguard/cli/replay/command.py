@@ -102,7 +102,7 @@ def _is_wanted(options: argparse.Namespace, found: Judged) -> bool:
 
 def _no_capture(name: str, why: str) -> ConfigError:
     advice = "name a capture of tcpdump, dumpcap or tshark (pcap or pcapng)"
-    return ConfigError(name, [Problem("(file)", f"{why}: {advice}")])
+    return ConfigError(name, [Problem("", f"{why}: {advice}")])
 
 
 @contextmanager

@@ -145,7 +145,7 @@ def vip_leaks(picture: Picture) -> Iterator[Finding]:
                 f"arp_announce is {value}: traffic from {listed(vips)} sends ARP requests with that sender",
                 link.name,
                 "neighbours then take this node for the owner",
-                "guard them, or make the kernel use the link's own address as sender",
+                "guard the VIPs, or make the kernel use the link's own address as sender",
                 (picture.snapshot.start,) if starts else picture.sysctls.set("ipv4/arp_announce", link.name, 2),
             )
 
