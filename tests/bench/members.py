@@ -2,9 +2,9 @@
 
 Four of the nodes are real, in the lab (arpguard_lab), and have twelve of the VIPs. The others are Leases in the lab's
 API server, written here as agents write theirs: a heartbeat for each every 12 s, bound to the next one, and a claim.
-They are on another network of the same link, so the real nodes vouch for each other. In `shown` their renewals are
-as those of agents that all watch everything; in `quiet` as those of agents now. CPU is that of one real agent, without
-its voucher's process (`vouching`).
+They are on another network of the same link, so the real nodes vouch for each other, which they do before the others
+come. In `shown` their renewals are as those of agents that all watch everything; in `quiet` as those of agents now. CPU
+is that of one real agent, without its voucher's process (`vouching`).
 """
 
 import http.client
@@ -41,7 +41,7 @@ NODES, REAL = 1_000, 4
 CPU, MEMORY_MB, DEATH_MS = 1.0, 100, 2_000
 _INTERVAL_S = BOUND_NS / RENEWALS_IN_BOUND_LEASE / NS_PER_S
 _PER_SERVICE = 100
-_FIRST = int(ip_address(f"{NETWORK6}::1:0"))
+_FIRSTS = [int(ip_address(f"{NETWORK6}::{block}:0")) for block in (1, 2)]  # of nodes, of VIPs
 _LINK = PublishedLink("eth0", MacAddress.parse("02:00:00:00:ff:01"), (ip_network(f"{NETWORK6}::/64"),))
 
 
@@ -64,10 +64,10 @@ def a_cluster(lab, count: int) -> Iterator[tuple[KubeBench, "Others"]]:
         bench.allow(objects.vouching_access(bench.home))
         until_all_publish(bench)
         bench.set_out(*VIPS)
+        until_bound(bench)
         others = Others(bench, count)
         others.create()
         with others.renewing():
-            until_bound(bench)
             yield bench, others
 
 
@@ -85,11 +85,11 @@ class Others:
 
     def create(self) -> None:
         """Their Nodes, Services, heartbeats and claims."""
-        vips = [ip_address(_FIRST + number) for number in range(len(self._names))]
+        addresses, vips = ([ip_address(first + number) for number in range(len(self._names))] for first in _FIRSTS)
         with self._api.connected() as ask:
-            for number, (name, vip) in enumerate(zip(self._names, vips, strict=True)):
+            for number, (name, address, vip) in enumerate(zip(self._names, addresses, vips, strict=True)):
                 claim = WriteClaim(vip, name, _uuid("epoch", number), None)
-                ask("POST", "/api/v1/nodes", objects.node(name, vip))
+                ask("POST", "/api/v1/nodes", objects.node(name, address))
                 ask("POST", self._leases, self._body(claims.node_lease_name(name), self._heartbeat(number)))
                 ask("POST", self._leases, self._body(claims.lease_name(vip), claims.claim_content(claim)))
             for at in range(0, len(vips), _PER_SERVICE):
