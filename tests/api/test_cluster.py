@@ -186,9 +186,9 @@ EXCLUDED = "excluded by the label node.kubernetes.io/exclude-from-external-load-
 @pytest.mark.parametrize("address", [OUTSIDE, "198.51.100.2", "198.51.100.99"], ids=["range", "node", "nobody"])
 def test_address_that_is_not_guarded_is_explained(address, api, bench):
     words = {
-        str(OUTSIDE): f"service {bench.home}/outside asks for it, but it is in none of the configuration's `ranges`",
+        str(OUTSIDE): f"service {bench.home}/outside has this address, but it is in none of the configuration's",
         "198.51.100.2": "198.51.100.2 is the address of node node-2, which would be cut off",
-        "198.51.100.99": "nothing makes 198.51.100.99 a VIP in ConfigMap arpguard/arpguard, and no Service asks for it",
+        "198.51.100.99": "nothing makes 198.51.100.99 a VIP in ConfigMap arpguard/arpguard, and no Service has",
     }[str(address)]
     (story,) = api.ExplainVip(address=str(address)).links
 

@@ -480,7 +480,7 @@ def test_item_that_the_cluster_refuses_makes_no_vip(clustered):
 
     assert (story.source, story.steps[0]) == (
         "",
-        f"nothing makes {OWNED} a VIP in ConfigMap a/b, and no Service asks for it",
+        f"nothing makes {OWNED} a VIP in ConfigMap a/b, and no Service has this address",
     )
 
 

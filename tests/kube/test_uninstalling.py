@@ -77,7 +77,7 @@ def test_agents_that_clean_up_leave_nothing_to_tell(api, uninstall):
     code, out, err = uninstall()
 
     assert (code, err) == (0, "DaemonSet arpguard/arpguard: waiting for its Pods\n")
-    assert out.startswith("the agents are gone; 0 Leases that they left removed\nnow delete the rest: helm uninstall")
+    assert out.startswith("the agents are gone; removed 0 Leases that they left\nnow delete the rest: helm uninstall")
     assert api.ask("GET", f"{DAEMONSETS}/{NAME}").code == 404
 
 
@@ -102,8 +102,8 @@ def test_what_agents_left_is_removed_once_they_are_gone_and_their_nodes_are_name
     assert code == 1
     assert seen == [4], "agents find their claims as long as they run"
     assert api.ask("GET", LEASES).names == ["somebody-else"]
-    assert "3 Leases that they left removed" in out
-    assert "the guard may be left on worker-1: its agent removed no heartbeat. deploy/cleanup removes it" in out
+    assert "removed 3 Leases that they left" in out
+    assert "worker-1 may still have the guard: its agent removed no heartbeat. deploy/cleanup removes it" in out
 
 
 @contextmanager
@@ -134,7 +134,7 @@ def test_claims_of_agents_that_still_run_are_left_alone(named, api, uninstall):
         code, out, err = uninstall("--daemonset", named, account="")
 
     assert code == 1
-    assert out.startswith("agents are still running on worker-1: nothing was removed from under them; ")
+    assert out.startswith("agents still run on worker-1, so nothing was removed; ")
     assert "waiting 1.5 s for heartbeats that may still be renewed" in err
     assert set(api.ask("GET", LEASES).names) == {"node.worker-1", "node.worker-2", "vip.192.0.2.10"}
     (claim,) = [item for item in api.ask("GET", LEASES).body["items"] if item["metadata"]["name"].startswith("vip.")]
@@ -156,7 +156,7 @@ def test_api_server_that_is_away_for_a_moment_is_waited_for(server, api, uninsta
     code, out, _ = uninstall()
     restarting.join()
 
-    assert (code, out.splitlines()[0]) == (0, "the agents are gone; 0 Leases that they left removed")
+    assert (code, out.splitlines()[0]) == (0, "the agents are gone; removed 0 Leases that they left")
 
 
 def test_finalizers_of_others_keep_a_lease(api, uninstall):

@@ -138,7 +138,7 @@ def test_agent_whose_rights_are_gone_removes_the_guard_only_where_more_is_gone(p
     if deleted:
         path = f"/api/v1/namespaces/{HOME}/configmaps/{CONFIGMAP}"
         assert ask(pair.node.netns, server, "DELETE", path).code == 200
-        agent.wait_for("is not there; keeping the previous configuration")
+        agent.wait_for("does not exist; keeping the previous configuration")
 
     agent.kill(signal.SIGTERM)
 

@@ -253,7 +253,7 @@ def _vip_facts(vip: pb.Vip) -> Iterator[tuple[str, object]]:
 
 
 def _why_held(vip: pb.Vip) -> str:
-    return "the source sets hold" if vip.HasField("claim") else "the source names the owner"
+    return "hold is set" if vip.HasField("claim") else "the owner is fixed"
 
 
 def _last_claim(claim: pb.Conflict) -> Styled:

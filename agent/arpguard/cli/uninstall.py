@@ -50,15 +50,15 @@ def _words(left: Leftovers, namespace: str) -> list[str]:
     """What was done, and what is left to do."""
     if left.running:
         more = "if they belong to a DaemonSet with another name, name it with --daemonset"
-        return [f"agents are still running on {some(left.running)}: nothing was removed from under them; {more}"]
+        return [f"agents still run on {some(left.running)}, so nothing was removed; {more}"]
     if left.pods is not None:
         look = f"kubectl -n {namespace} get pods"
         return [f"the agents did not stop in time: {counted(left.pods, 'Pod')} left. See `{look}`, then run this again"]
 
-    done = [f"the agents are gone; {counted(left.leases, 'Lease')} that they left removed"]
+    done = [f"the agents are gone; removed {counted(left.leases, 'Lease')} that they left"]
     if left.nodes:
         whose = "its agent" if len(left.nodes) == 1 else "their agents"
         done.append(
-            f"the guard may be left on {some(left.nodes)}: {whose} removed no heartbeat. deploy/cleanup removes it"
+            f"{some(left.nodes)} may still have the guard: {whose} removed no heartbeat. deploy/cleanup removes it"
         )
     return [*done, "now delete the rest: helm uninstall, or kubectl delete -k, as it was installed"]

@@ -85,7 +85,7 @@ def _claim_steps(address: Address, holder: Holder, candidates: tuple[Candidate, 
         ClaimState.UNREADABLE: f"the claim cannot be read, so no node takes it: {holder.unreadable}",
         ClaimState.DELETING: f"the claim was deleted by hand: {name} falls silent before it is gone, and then {free}",
         ClaimState.NONE: f"no node has claimed it yet: {free}",
-        ClaimState.UNKNOWN: "what the claim says, or is worth, is not known yet",
+        ClaimState.UNKNOWN: "the agent does not know yet whether the claim is valid",
     }
 
     state = claim_state(holder)

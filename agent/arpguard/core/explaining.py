@@ -190,7 +190,7 @@ def _candidates(vip: Vip | None, node: str) -> tuple[Candidate, ...]:
 
 def _source_steps(address: Address, source: str, vip: Vip | None, cluster: InCluster | None) -> list[str]:
     if not source:
-        return ["which object makes it a VIP is not known here: only a running agent knows"]
+        return ["only a running agent knows which object makes it a VIP"]
     origin = cluster.origin if cluster else Origin()
     if vip is not None:
         why = f": {origin.why}" if origin.why else ""
@@ -201,7 +201,7 @@ def _source_steps(address: Address, source: str, vip: Vip | None, cluster: InClu
     if not cluster.complete:
         return [f"{nothing}, and the agent is still reading from the API server", *origin.refusals]
     if not origin.refusals:
-        return [f"{nothing}, and no Service asks for it"]
+        return [f"{nothing}, and no Service has this address"]
     return [nothing, *origin.refusals]
 
 
@@ -263,7 +263,9 @@ def _entry_steps(entry: VipEntry | None, scene: Viewpoint) -> list[str]:
         f"the mode is {mode.name.lower()} ({whose})",
     ]
     if _is_stale(entry, scene.control):
-        steps.append(f"the entry is of epoch {entry.epoch}, the node of {scene.control.epoch}: nothing is answered")
+        steps.append(
+            f"the entry has epoch {entry.epoch}, but the node has {scene.control.epoch}: this node answers nothing"
+        )
     return steps
 
 

@@ -13,9 +13,10 @@ _MAX_ASKING = 20  # at most so many sources of an address are named
 _MAX_SHOWN = 5  # ranges
 _WHY = {
     CONFIGURED: "an item of `vips:` takes precedence over every Service",
-    ANNOTATED: "its annotation arpguard.io/owner makes it one",
-    SELECTED: "`services` of the configuration takes it",
+    ANNOTATED: "its annotation arpguard.io/owner says so",
+    SELECTED: "the setting `services` selects it",
 }
+_OUTRANKS = {CONFIGURED: "it is an item of `vips:`", ANNOTATED: "it has an owner annotation"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,7 @@ def origin_of_other(refusal: Complaint | None, asking: Iterable[Service], config
     """The origin of an address without bids. `refusal`: why it may not be a VIP; `asking`: Services that have it."""
     if refusal is None:
         return Origin(refusals=_few([_why_not(service, config) for service in asking]))
-    return Origin(refusals=(refusal.why, *_few([f"{name_of(service)} asks for it" for service in asking])))
+    return Origin(refusals=(refusal.why, *_few([f"{name_of(service)} has this address" for service in asking])))
 
 
 def _few(lines: list[str]) -> tuple[str, ...]:
@@ -54,12 +55,13 @@ def _runner_up(bid: Bid, first: Bid) -> str:
     if bid.vip.settings == first.vip.settings:
         return f"{bid.name} shares it, with the same settings"
     if first.namespace and bid.namespace != first.namespace:
-        reason = "of the namespace with the oldest Service that asks for it"
+        reason = "it is in the namespace with the oldest Service that has this address"
     elif bid.order[0] == first.order[0]:
-        reason = "the first in the order of names"
+        reason = "its name is first"
     else:
-        reason = "of higher precedence"
-    return f"{bid.name} asks for it too, with other settings (owner {bid.vip.owner}): {first.name} is {reason}"
+        reason = _OUTRANKS[first.order[0]]
+    other = f"{bid.name} also has this address, with other settings (owner {bid.vip.owner})"
+    return f"{other}; {first.name} takes precedence: {reason}"
 
 
 def _why_not(service: Service, config: AgentConfig) -> str:
@@ -67,8 +69,8 @@ def _why_not(service: Service, config: AgentConfig) -> str:
     name, offer = name_of(service), offer_of(service, config.services)
     if offer is None:
         why = "`services.selector` does not select it" if config.services.enabled else "`services.enabled` is false"
-        return f"{name} asks for it and is ignored: it has no annotation arpguard.io/owner, and {why}"
+        return f"{name} has this address, but is ignored: it has no annotation arpguard.io/owner, and {why}"
     if not offer.bids:
-        return f"{name} asks for it, but its owner cannot be read: {'; '.join(offer.problems)}"
+        return f"{name} has this address, but its owner cannot be read: {'; '.join(offer.problems)}"
     ranges = ", ".join(bounded([str(each) for each in config.ranges], _MAX_SHOWN, "")) or "none"
-    return f"{name} asks for it, but it is in none of the configuration's `ranges` ({ranges})"
+    return f"{name} has this address, but it is in none of the configuration's `ranges` ({ranges})"

@@ -94,7 +94,7 @@ class PodAccess(Access):
             super().__init__(configuration)
         except (loading.ConfigException, OSError) as error:
             raise _config_error(
-                str(folder), error, "run in a pod with a service account, or name --kubeconfig"
+                str(folder), error, "run in a pod with a service account, or give --kubeconfig"
             ) from error
 
     async def _look(self) -> None:

@@ -88,7 +88,7 @@ class Settings:
     def read_configmap(self, found: ConfigMap | None) -> str:
         """The ConfigMap as it is now (None: there is none); what is wrong with it, empty when it is in force."""
         if found is None or found.text is None:
-            missing = "is not there" if found is None else f"has no key {CONFIG_KEY}"
+            missing = "does not exist" if found is None else f"has no key {CONFIG_KEY}"
             self.in_force.problem = f"configuration: {self._configmap} {missing}; keeping the previous configuration"
             return self.in_force.problem
         try:

@@ -168,7 +168,7 @@ def test_vip_in_detail_tells_the_last_claim(ago):
 
     assert lines.count("192.0.2.10 on eth0: owned, mode enforce") == 2
     assert "  last claim     02:00:00:00:00:99, 2m ago, 1 report, dropped" in lines
-    assert "  fence          none needed: the source names the owner" in lines
+    assert "  fence          none needed: the owner is fixed" in lines
 
 
 def test_claim_that_is_perhaps_the_owners_says_so(ago):

@@ -559,7 +559,7 @@ def test_who_answers_on_the_wire(macs, fields, expected):
     ("owner", "fix"),
     [
         (None, "give it an owner"),
-        ("{node: node-2}", "its owner is the node node-2: see whether the agent runs there"),
+        ("{node: node-2}", "its owner is the node node-2: check whether the agent runs there"),
         ("external", "its owner is a host outside the cluster"),
         ("elect", "the cluster elects its owner: `arpguard explain`"),
         ("{node: node-1}", "start the guard"),
@@ -579,7 +579,7 @@ def test_an_announcer_that_chose_nobody_yet_is_named_as_the_cause():
     view, quiet = cluster(a_service(str(VIP)), node1="192.0.2.1"), sysctls(arp_ignore=1)
     scene = picture(BOUND, ETH0, config=FOLLOW, sysctls=quiet, cluster=view, wire=heard())
     found = said("vip-on-wire", scene)[0]
-    assert "see whether that announcer runs" in found.fix
+    assert "check whether that announcer runs" in found.fix
 
 
 def test_a_stranger_is_told_from_a_node_by_the_nodes_macs():

@@ -107,7 +107,7 @@ def test_claim_is_worth_what_keeps_others_from_it_first(changes, state):
             [f"the claim was deleted by hand: n1 falls silent before it is gone, and then {FREE}"],
         ),
         (Holder(known=True), [f"no node has claimed it yet: {FREE}"]),
-        (Holder(), ["what the claim says, or is worth, is not known yet"]),
+        (Holder(), ["the agent does not know yet whether the claim is valid"]),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )
@@ -215,7 +215,7 @@ def test_candidates_of_a_followed_vip_are_who_was_chosen_and_this_node():
     ("cluster", "steps"),
     [
         (None, [f"nothing makes {VIP} a VIP in ConfigMap a/b"]),
-        (InCluster(), [f"nothing makes {VIP} a VIP in ConfigMap a/b, and no Service asks for it"]),
+        (InCluster(), [f"nothing makes {VIP} a VIP in ConfigMap a/b, and no Service has this address"]),
         (InCluster(Origin(refusals=("r1", "r2"))), [f"nothing makes {VIP} a VIP in ConfigMap a/b", "r1", "r2"]),
         (
             InCluster(complete=False),

@@ -330,7 +330,7 @@ STEPS = [
             SUBNET,
             OWNED,
             ENFORCED,
-            "the entry is of epoch 3, the node of 4: nothing is answered",
+            "the entry has epoch 3, but the node has 4: this node answers nothing",
             HOLD,
         ],
         id="stale epoch",
@@ -357,7 +357,7 @@ def test_steps_lead_from_the_source_to_the_kernels_entry(owner, scene, more, ste
 def test_without_an_agent_no_source_is_named():
     steps = explain_ownership(VIP, "", None, None, a_scene()).steps
 
-    assert steps[0] == "which object makes it a VIP is not known here: only a running agent knows"
+    assert steps[0] == "only a running agent knows which object makes it a VIP"
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,9 @@ from arpguard.core.sourcing import Sourcing
 from arpguard.model import Owner, OwnerKind, Vip
 
 VIP, FAR, NODE = ip_address("192.0.2.50"), ip_address("203.0.113.50"), ip_address("192.0.2.1")
-IN_ORDER = "the first in the order of names"
-NOT_MEANT = "service shop/a asks for it and is ignored: it has no annotation arpguard.io/owner"
+IN_ORDER = "; service shop/a takes precedence: its name is first"
+ANNOTATED = "; service shop/z takes precedence: it has an owner annotation"
+NOT_MEANT = "service shop/a has this address, but is ignored: it has no annotation arpguard.io/owner"
 ITEM = Vip(VIP, Owner(OwnerKind.EXTERNAL))
 
 
@@ -37,8 +38,8 @@ def origin(address, *services: Service, vips=(), **services_config) -> Origin:
     ("services", "vips", "why"),
     [
         ([], [ITEM], "an item of `vips:` takes precedence over every Service"),
-        ([a_service("a", owner="elect")], [], "its annotation arpguard.io/owner makes it one"),
-        ([a_service("a")], [], "`services` of the configuration takes it"),
+        ([a_service("a", owner="elect")], [], "its annotation arpguard.io/owner says so"),
+        ([a_service("a")], [], "the setting `services` selects it"),
     ],
     ids=["item", "annotated", "selected"],
 )
@@ -50,12 +51,12 @@ def test_those_that_do_not_have_the_say_are_named_with_the_reason():
     services = [a_service("a"), a_service("b"), a_service("z", owner="external")]
 
     assert origin(VIP, *services).others == (
-        "service shop/a asks for it too, with other settings (owner elect): service shop/z is of higher precedence",
-        "service shop/b asks for it too, with other settings (owner elect): service shop/z is of higher precedence",
+        "service shop/a also has this address, with other settings (owner elect)" + ANNOTATED,
+        "service shop/b also has this address, with other settings (owner elect)" + ANNOTATED,
     )
     assert origin(VIP, *services[:2]).others == ("service shop/b shares it, with the same settings",)
     assert origin(VIP, a_service("a", owner="elect"), a_service("b", owner="external")).others == (
-        f"service shop/b asks for it too, with other settings (owner external): service shop/a is {IN_ORDER}",
+        f"service shop/b also has this address, with other settings (owner external){IN_ORDER}",
     )
 
 
@@ -64,8 +65,10 @@ def test_namespace_that_had_the_address_first_is_the_reason_before_annotations()
     later = replace(a_service("a", owner="external", made="2026-02-01T00:00:00Z"), namespace="other")
 
     (other,) = origin(VIP, later, first).others
-    assert other.startswith("service other/a asks for it too, with other settings (owner external)")
-    assert other.endswith("service shop/z is of the namespace with the oldest Service that asks for it")
+    assert other.startswith("service other/a also has this address, with other settings (owner external)")
+    assert other.endswith(
+        "service shop/z takes precedence: it is in the namespace with the oldest Service that has this address"
+    )
 
 
 @pytest.mark.parametrize(
@@ -76,7 +79,7 @@ def test_namespace_that_had_the_address_first_is_the_reason_before_annotations()
             FAR,
             [a_service("a", FAR)],
             {},
-            ["service shop/a asks for it, but it is in none of the configuration's `ranges` (192.0.2.0/24)"],
+            ["service shop/a has this address, but it is in none of the configuration's `ranges` (192.0.2.0/24)"],
         ),
         (
             NODE,
@@ -84,7 +87,7 @@ def test_namespace_that_had_the_address_first_is_the_reason_before_annotations()
             {},
             [
                 "192.0.2.1 is the address of node n1, which would be cut off: choose an address that no host has",
-                "service shop/a asks for it",
+                "service shop/a has this address",
             ],
         ),
         (
@@ -107,7 +110,7 @@ def test_namespace_that_had_the_address_first_is_the_reason_before_annotations()
             ip_address("2001:db8::1"),
             [a_service("a", ip_address("2001:db8::1"))],
             {},
-            ["service shop/a asks for it, but it is in none of the configuration's `ranges` (192.0.2.0/24)"],
+            ["service shop/a has this address, but it is in none of the configuration's `ranges` (192.0.2.0/24)"],
         ),
     ],
     ids=["nobody asks", "range", "node", "off", "selector", "IPv6"],
@@ -119,7 +122,9 @@ def test_address_that_is_guarded_nowhere_has_its_reasons(address, services, conf
 def test_owner_that_cannot_be_read_is_the_reason():
     (refusal,) = origin(VIP, a_service("a", owner="me")).refusals
 
-    assert refusal.startswith("service shop/a asks for it, but its owner cannot be read: service shop/a: annotation")
+    assert refusal.startswith(
+        "service shop/a has this address, but its owner cannot be read: service shop/a: annotation"
+    )
 
 
 def test_nothing_is_known_before_anything_was_collected():

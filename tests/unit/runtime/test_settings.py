@@ -150,7 +150,7 @@ def test_configmap_without_a_file_begins_with_the_defaults():
 @pytest.mark.parametrize(
     ("found", "said"),
     [
-        (None, f"configuration: ConfigMap {CONFIGMAP} is not there; keeping the previous configuration"),
+        (None, f"configuration: ConfigMap {CONFIGMAP} does not exist; keeping the previous configuration"),
         (a_configmap(None), f"ConfigMap {CONFIGMAP} has no key {CONFIG_KEY}; keeping the previous configuration"),
         (a_configmap(WRONG), "configuration: change rejected; keeping the previous one: "),
     ],

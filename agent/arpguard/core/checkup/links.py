@@ -168,7 +168,7 @@ def one_agent(picture: Picture) -> Iterator[Finding]:
         )
 
     if not others and not doubled:
-        yield ok(f"{len(guards)} on this node")
+        yield ok(f"guards on this node: {len(guards)}")
 
 
 def _doubled(picture: Picture, link: Link) -> bool:
@@ -190,7 +190,7 @@ def xdp(picture: Picture) -> Iterator[Finding]:
                 f"{link.kind or 'hardware'}: {why}",
                 link.name,
                 "the guard uses tc there; otherwise answers are lost",
-                "set `datapath: auto`, or a NIC with native XDP",
+                "set `datapath: auto`, or use a NIC with native XDP",
             )
 
 

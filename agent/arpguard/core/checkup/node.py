@@ -58,7 +58,7 @@ def _without_mode(picture: Picture) -> Iterator[Finding]:
 def _no_agent(snapshot: Snapshot, absent: Unread) -> Finding:
     return warn(
         f"the guard is in the kernel, but no agent runs ({absent.why})",
-        why="the guard stays as it is: elected VIPs end at their fence, and new links and VIPs are ignored",
+        why="the guard stays as it is: elected VIPs fall silent at their fence, and new links and VIPs are ignored",
         fix="start the agent",
         commands=_start(snapshot),
     )
@@ -89,7 +89,7 @@ def kernel(picture: Picture) -> Iterator[Finding]:
         yield warn(
             f"Linux {machine.release}; BPF programs are interpreted",
             why="each frame costs several times as much",
-            fix="turn the compiler on",
+            fix="turn the JIT compiler on",
             commands=(shell("sysctl", "-w", "net.core.bpf_jit_enable=1"),),
         )
     else:
@@ -102,8 +102,8 @@ def tcx(picture: Picture) -> Iterator[Finding]:
         yield ok("TCX links: the guard's programs run first, and survive the agent")
     else:
         yield warn(
-            "no TCX (Linux 6.6): the guard attaches by clsact filters",
-            why="a TCX program or a filter of lower priority that another program attaches later runs before it",
+            "no TCX (needs Linux 6.6): the guard attaches by clsact filters",
+            why="a TCX program, or a filter with a lower priority number, that is attached later runs before the guard",
             fix="run the check foreign-programs again after you install other programs, or use a newer kernel",
         )
 

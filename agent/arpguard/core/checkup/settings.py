@@ -32,7 +32,7 @@ def _too_silent(picture: Picture, link: Link) -> Finding | None:
 
     commands = picture.sysctls.set("ipv4/arp_ignore", link.name, 0)
     if value == _IGNORES_ALL:
-        why = "the kernel answers no ARP request here: after their caches time out, no neighbour reaches this node"
+        why = "the kernel answers no ARP request here: once their caches time out, neighbours no longer reach this node"
         return bad(f"arp_ignore is {value}", link.name, why, "set it to 0 or 1", commands)
 
     dark = [
@@ -116,7 +116,7 @@ def _loop(picture: Picture, link: Link, vips: Sequence[Address]) -> Finding:
         link.name,
         f"{state} comes back from the LVS director, is accepted with this node's own address as source, and is "
         "forwarded to the director again, round and round until its TTL is 0",
-        "turn accept_local off; a real server that is to reach the VIP itself has it bound on lo",
+        "turn accept_local off; a real server that needs to reach the VIP itself must have it bound on lo",
         picture.sysctls.set("ipv4/accept_local", link.name, 0),
     )
 

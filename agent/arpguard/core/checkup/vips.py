@@ -17,11 +17,11 @@ from arpguard.verdict import Kind
 _RECENT_S = 600
 # By how the owner is named: why it may be silent, and what to do.
 _SILENT_OWNER = {
-    OwnerKind.NODE: "its owner is the node {node}: see whether the agent runs there, or name another owner",
+    OwnerKind.NODE: "its owner is the node {node}: check whether the agent runs there, or name another owner",
     OwnerKind.EXTERNAL: "its owner is a host outside the cluster: bring that host up, or name another owner",
     OwnerKind.ELECT: "the cluster elects its owner: `arpguard explain` shows each candidate, and what it lacks",
-    OwnerKind.KEEPALIVED: "its owner is the node whose keepalived is MASTER: see whether keepalived runs on one",
-    OwnerKind.FOLLOW: "its owner is the node that another announcer chose ({node}): see whether that announcer runs",
+    OwnerKind.KEEPALIVED: "its owner is the node whose keepalived is MASTER: check whether keepalived runs on one",
+    OwnerKind.FOLLOW: "its owner is the node that another announcer chose ({node}): check whether that announcer runs",
 }
 
 
@@ -209,7 +209,7 @@ def vip_refused(picture: Picture) -> Iterator[Finding]:
                 reasons[0].partition(": ")[0],
                 str(vip.address),
                 _HIJACK,
-                f"take it out of `vips:` in {picture.snapshot.source}",
+                f"remove it from `vips:` in {picture.snapshot.source}",
             )
 
 
@@ -227,7 +227,7 @@ def _refused_of_service(picture: Picture, service: Service, address: Address) ->
         f"{service.namespace}/{service.name}: {reasons[0].partition(': ')[0]}",
         str(address),
         _HIJACK,
-        "take it from the Service; a Service for hosts outside needs an EndpointSlice, not an externalIP",
+        "remove it from the Service; a Service for hosts outside needs an EndpointSlice, not an externalIP",
         _taking_away(service, address),
     )
 
