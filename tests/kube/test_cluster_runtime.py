@@ -108,7 +108,7 @@ async def test_configmap_that_goes_away_leaves_its_configuration(one):
     async with a_side(one, NODE, config=OBSERVE, configmap=CONFIGMAP) as side:
         await until(lambda: not side.settings.awaited)
         one.delete(f"/api/v1/namespaces/{HOME}/configmaps/{CONFIGMAP}")
-        await until(lambda: side.says("is not there"))
+        await until(lambda: side.says("does not exist"))
 
         assert side.settings.config.mode is Mode.ENFORCE
 

@@ -339,7 +339,7 @@ def test_configuration_of_a_configmap_and_one_that_is_not_there(lab):
         told = json.loads(ward.doctor("--configmap", f"{SHOP}/arpguard", "-o", "json"))
         bound = next(check for check in told["checks"] if check["check"] == "vip-bound")
         assert "a host outside the cluster has it" in bound["findings"][0]["means"]
-        for name, words in (("missing", "is not there"), ("wrong", "mode: must be observe or enforce, not perhaps")):
+        for name, words in (("missing", "does not exist"), ("wrong", "mode: must be observe or enforce, not perhaps")):
             with pytest.raises(DataPlaneError, match=words):
                 ward.doctor("--configmap", f"{SHOP}/{name}")
 
