@@ -366,7 +366,7 @@ _PERFORMERS: dict[type[Any], Performer] = {
     ClearEntry: Leases._clear_entry,  # noqa: SLF001
     WriteHeartbeat: _now(Leases._write_heartbeat),  # noqa: SLF001
     ReadHeartbeat: _now(Leases._read_heartbeat),  # noqa: SLF001
-    DeleteHeartbeat: _by_and_by(lambda leases, effect: leases.requests.delete_heartbeat(effect)),
+    DeleteHeartbeat: _now(lambda leases, effect: leases.requests.delete_heartbeat(effect)),
     ListOwnClaims: _now(Leases._list_own_claims),  # noqa: SLF001
     WriteClaim: _by_and_by(Leases._write_claim),  # noqa: SLF001
     DeleteClaim: _by_and_by(Leases._delete_claim),  # noqa: SLF001
