@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from arpguard.addresses import Address
+from arpguard.config.model import AgentConfig
+from arpguard.core.admission import Admission, avoided
 from arpguard.core.choosing import home_link
 from arpguard.core.claimwords import Candidate, claim_steps
 from arpguard.core.keepalived import InstanceStates, owner_step
@@ -139,6 +141,11 @@ def explain_ownership(
     if entry is not None and _needs_fence(entry):
         fence = _fence_left_ns(scene.control, scene.now_ns)
         voucher = scene.voucher_left_ns
+    refused = Admission.of(AgentConfig(), {}, avoided(scene.surroundings)).refusal(address)
+    if vip is not None and cluster is None and refused is not None:
+        steps = [f"{source} lists it, but {refused.why}", *_link_steps(address, None, entry, scene)]
+        return OwnershipFacts(steps=(*steps, *_entry_steps(entry, scene)))
+
     steps = _source_steps(address, source, vip, cluster)
     if vip is not None and vip.owner.kind is OwnerKind.KEEPALIVED:
         steps.append(owner_step(vip.owner, scene.node, scene.keepalived, waits=scene.waits))

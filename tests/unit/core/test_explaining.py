@@ -354,6 +354,21 @@ def test_steps_lead_from_the_source_to_the_kernels_entry(owner, scene, more, ste
     assert list(explain(owner, scene, **more).steps) == steps
 
 
+def test_address_of_the_node_itself_is_listed_and_refused():
+    own = ip_address("192.0.2.1")
+    found = explain_ownership(own, SOURCE, Vip(own, Owner(OwnerKind.EXTERNAL)), None, a_scene())
+
+    assert found.steps[0] == (
+        f"{SOURCE} lists it, but 192.0.2.1 is the address of this node, which would be cut off: choose an address "
+        "that no host has"
+    )
+    assert found.steps[1:] == (
+        "192.0.2.1 is bound on eth0 of this node: the kernel answers for it",
+        "so the kernel has no entry for it on eth0, and every frame about it passes",
+    )
+    assert found.candidates == ()
+
+
 def test_without_an_agent_no_source_is_named():
     steps = explain_ownership(VIP, "", None, None, a_scene()).steps
 
