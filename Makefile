@@ -25,7 +25,7 @@
 #                NEIGHBOURS=shipped the install on real kubelets
 #   make kernels  the guard on kernels of the distribution, emulated by QEMU: tests that depend on the kernel, and the
 #                real kube-proxy in IPVS mode; 45 minutes for each kernel, and it builds Kubernetes with Go, once.
-#                ARPGUARD_KERNEL=6.12 runs one of them, and ARPGUARD_SUITE=bond only suites with that in their names. The tables are in docs/kernels.md and docs/neighbours.md
+#                ARPGUARD_KERNEL=6.12, or =arm64, runs one of them, and ARPGUARD_SUITE=bond only suites with that in their names. The tables are in docs/kernels.md and docs/neighbours.md
 #   make kernels-short  a few of these tests on the oldest kernel
 #   make bench   measure (BENCH=flood, scale, ...); figures are ratios against a baseline in the same run
 #   make lock    choose versions of all packages anew; they are fixed, with hashes, in deploy/lock
@@ -45,7 +45,7 @@ APT_BUILD := python3-bpfcc $(HEADERS)
 # Debian's keepalived starts nothing, now or at boot, while there is no /etc/keepalived/keepalived.conf.
 APT_LAB := keepalived openssl
 APT_FRESH := debootstrap git util-linux
-APT_KERNELS := busybox-static cpio ipset iptables ipvsadm kmod libteam-utils qemu-system-x86
+APT_KERNELS := busybox-static cpio debian-archive-keyring ipset iptables ipvsadm kmod libteam-utils qemu-system-arm qemu-system-x86
 APT_IMAGE := buildah crun debian-archive-keyring podman qemu-user-static
 APT_DEV := $(APT_BUILD) arping bpftool clang clang-format crun curl gcc golang-github-containers-common iperf3 iputils-ping ipvsadm libc6-dev ndisc6 spin tcpdump tmux tshark wireshark-common
 # libFuzzer's runtime belongs to one version of clang: the one that the distribution has.

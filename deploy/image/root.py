@@ -154,7 +154,7 @@ class Site:
     """Python packages for an architecture, as pip would install them, and the agent's, in the folder `own`."""
 
     def __init__(self, own: Path, architecture: str, python: str) -> None:
-        self.folders = (own, _locked(architecture, python))
+        self.folders = (own, locked(architecture, python))
 
     def files(self, modules: Collection[Path]) -> dict[str, Path]:
         """Paths below site-packages, and where they are now: `modules`, data beside them, and what tells of them."""
@@ -193,9 +193,9 @@ def _agent() -> Path:
     return folder / "site"
 
 
-def _locked(architecture: str, python: str) -> Path:
-    """What deploy/lock fixes; kept until that changes."""
-    machine, lock = MACHINES[architecture], TOP / "deploy/lock/run.txt"
+def locked(architecture: str, python: str, name: str = "run") -> Path:
+    """What a file of deploy/lock fixes; kept until that changes."""
+    machine, lock = MACHINES[architecture], TOP / f"deploy/lock/{name}.txt"
     names = [f"manylinux2014_{machine}", *(f"manylinux_2_{number}_{machine}" for number in GLIBC)]
     kind = ["--only-binary=:all:", f"--python-version={python}", *(f"--platform={name}" for name in names)]
     key = hashlib.sha256(f"{kind}".encode() + lock.read_bytes()).hexdigest()

@@ -10,6 +10,7 @@ mount -t cgroup2 cgroup /sys/fs/cgroup
 # The folder may be there already: of headers, with a link to them.
 modules="/lib/modules/$(uname -r)"
 mkdir -p "$modules" && mount --bind "$2" "$modules"
+mkdir -p "$1"
 mount -t 9p -o trans=virtio,version=9p2000.L,msize=512000 shared "$1"
 modprobe virtio_net
 ip link set lo up

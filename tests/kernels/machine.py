@@ -1,7 +1,8 @@
 """A virtual machine with a kernel of its own and this machine's files, which it cannot change.
 
 It has no disk. The host's `/` comes over 9p, read-only, with memory over it for what is written; one folder is shared
-both ways. The processor is emulated (tcg), so everything takes about ten times as long as outside.
+both ways. A machine of another architecture has a root of its own instead, and this checkout at its place. The
+processor is emulated (tcg), so everything takes about ten times as long as outside.
 """
 
 import lzma
@@ -16,8 +17,8 @@ from arpguard_lab.netns import Netns
 from kernels.packages import Kernel
 
 SCRIPT = Path(__file__).parent / "guest.sh"
-QEMU = "qemu-system-x86_64"
-_NEEDED = (QEMU, "busybox", "cpio", "depmod", "modprobe")
+_CHECKOUT = Path(__file__).parents[2]
+_NEEDED = ("busybox", "cpio", "depmod", "modprobe")
 _EARLY = ("virtio_pci", "9pnet_virtio", "9p", "overlay")
 _MEMORY_MB, _PROCESSORS = 3072, 2
 _HOST = "trans=virtio,version=9p2000.L,msize=512000,cache=loose,ro"
@@ -31,13 +32,31 @@ $busybox mount -t 9p -o {_HOST} host /host
 $busybox mount -t tmpfs top /top
 $busybox mkdir /top/upper /top/work
 $busybox mount -t overlay -o lowerdir=/host,upperdir=/top/upper,workdir=/top/work root /root
+{{checkout}}
 exec $busybox switch_root /root /bin/sh {{script}} {{shared}} {{modules}}
 """
+_MOUNT_CHECKOUT = f"$busybox mkdir -p /root{_CHECKOUT}; $busybox mount -t 9p -o {_HOST} checkout /root{_CHECKOUT}"
 
 
-def missing() -> str | None:
+@dataclass(frozen=True)
+class Emulator:
+    """The QEMU of an architecture: what tells it of the machine, and where the kernel's messages come out."""
+
+    name: str
+    words: tuple[str, ...]
+    console: str
+
+
+EMULATORS = {
+    "amd64": Emulator("qemu-system-x86_64", ("-cpu", "max"), "ttyS0"),
+    "arm64": Emulator("qemu-system-aarch64", ("-machine", "virt", "-cpu", "cortex-a72"), "ttyAMA0"),
+}
+
+
+def missing(architecture: str = "amd64") -> str | None:
     """Why there can be no machine; None where there can."""
-    lacking = [name for name in _NEEDED if shutil.which(name) is None]
+    needed = (EMULATORS[architecture].name, *_NEEDED)
+    lacking = [name for name in needed if shutil.which(name) is None]
     if lacking:
         return f"{', '.join(lacking)} missing"
     return None if Path("/dev/net/tun").exists() else "there is no /dev/net/tun"
@@ -102,14 +121,15 @@ class Machine:
         return said
 
     def _words(self, initramfs: Path) -> list[str]:
-        share = "security_model=none,multidevs=remap"
+        emulator, is_foreign = EMULATORS[self._kernel.architecture], self._kernel.is_foreign
         return [
-            *(QEMU, "-accel", "tcg,thread=multi", "-cpu", "max"),
+            *(emulator.name, *emulator.words, "-accel", "tcg,thread=multi"),
             *("-smp", str(_PROCESSORS), "-m", str(_MEMORY_MB), "-nographic", "-no-reboot", "-nodefaults"),
             *("-serial", "stdio", "-kernel", str(self._kernel.image), "-initrd", str(initramfs)),
-            *("-append", "console=ttyS0 quiet panic=-1"),
-            *("-virtfs", f"local,path=/,mount_tag=host,readonly=on,{share}"),
-            *("-virtfs", f"local,path={self._shared},mount_tag=shared,{share}"),
+            *("-append", f"console={emulator.console} quiet panic=-1"),
+            *_share(self._kernel.root if is_foreign else Path("/"), "host", "readonly=on"),
+            *(_share(_CHECKOUT, "checkout", "readonly=on") if is_foreign else ()),
+            *_share(self._shared, "shared"),
             *(("-nic", "none") if not self._cables else ()),
             *(word for cable in self._cables for word in cable.words()),
         ]
@@ -119,7 +139,8 @@ class Machine:
         root, archive = folder / "root", folder / "initramfs"
         for name in ("bin", "modules"):
             (root / name).mkdir(parents=True)
-        shutil.copy(str(shutil.which("busybox")), root / "bin" / "busybox")
+        busybox = self._kernel.root / "bin" / "busybox" if self._kernel.is_foreign else shutil.which("busybox")
+        shutil.copy(str(busybox), root / "bin" / "busybox")
         order = []
         for file in self._kernel.files_of(*_EARLY):
             name = file.name.removesuffix(".xz")
@@ -127,7 +148,8 @@ class Machine:
             (root / "modules" / name).write_bytes(lzma.decompress(content) if name != file.name else content)
             order.append(name)
         (root / "order").write_text("\n".join(order), encoding="ascii")
-        init = _INIT.format(script=SCRIPT, shared=self._shared, modules=self._kernel.modules)
+        checkout = _MOUNT_CHECKOUT if self._kernel.is_foreign else ""
+        init = _INIT.format(script=SCRIPT, shared=self._shared, modules=self._kernel.modules, checkout=checkout)
         (root / "init").write_text(init, encoding="ascii")
         (root / "init").chmod(0o755)
         names = "\n".join(str(path.relative_to(root)) for path in sorted(root.rglob("*")))
@@ -136,3 +158,9 @@ class Machine:
                 ["cpio", "-o", "-H", "newc", "--quiet"], cwd=root, input=names.encode(), stdout=file, check=True
             )
         return archive
+
+
+def _share(folder: Path, tag: str, *options: str) -> list[str]:
+    """What tells QEMU of a folder that the guest mounts by its tag."""
+    words = ["local", f"path={folder}", f"mount_tag={tag}", "security_model=none", "multidevs=remap", *options]
+    return ["-virtfs", ",".join(words)]

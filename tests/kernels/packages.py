@@ -3,6 +3,7 @@
 import re
 import shutil
 import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,11 +21,23 @@ _NAME = re.compile(r"linux-image-(\d+\.\d+)\.([\d.]+(?:-\d+)?(?:\+\w+)?)-amd64")
 
 @dataclass(frozen=True)
 class Kernel:
-    """An unpacked kernel: `series` as in KERNELS, `release` as uname(1) says it."""
+    """An unpacked kernel: `series` as in KERNELS, `release` as uname(1) says it.
+
+    A guest with a kernel of this machine's architecture has this machine's files and runs its Python; one of another
+    has the files beside the kernel, and `path` leads its own `python` to modules.
+    """
 
     series: str
     release: str
     root: Path
+    architecture: str = "amd64"
+    python: str = sys.executable
+    path: tuple[Path, ...] = ()
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether it is for another architecture than this machine's."""
+        return self.architecture != "amd64"
 
     @property
     def image(self) -> Path:

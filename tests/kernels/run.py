@@ -25,7 +25,7 @@ from arpguard_lab.cluster.real import Heartbeats
 from arpguard_lab.cluster.topology import API_ADDRESS
 from arpguard_lab.netns import Netns
 from arpguard_lab.topology import NETWORK
-from kernels import boot, machine, packages, suites
+from kernels import arm64, boot, machine, packages, suites
 from kernels.incident import Row
 from neighbours import controlplane
 from neighbours.announcers import SHOP
@@ -35,6 +35,7 @@ from neighbours.scene import HOME, NODES, end_by_signals, manifests
 from neighbours.versions import KUBERNETES
 
 CACHE = Path(__file__).parents[2] / ".cache" / "kernels"
+KERNELS = (*packages.KERNELS, arm64.NAME)
 GUEST_S = 7200.0
 NAMES = [f"worker-{number}" for number in range(1, NODES + 1)]
 _TESTS = Path(__file__).parents[1]
@@ -128,7 +129,9 @@ def _cell(row: Row) -> str:
 
 def qemus_version() -> str:
     """As QEMU says it."""
-    said = subprocess.run([machine.QEMU, "--version"], capture_output=True, text=True, check=True).stdout
+    said = subprocess.run(
+        [machine.EMULATORS["amd64"].name, "--version"], capture_output=True, text=True, check=True
+    ).stdout
     return said.split()[3].partition("(")[0]
 
 
@@ -146,14 +149,14 @@ def run_suites(
     def is_wanted(name: str) -> bool:
         return any(word in name for word in words)
 
-    wanted = [each for each in suites.SUITES if (each.short or not short) and is_wanted(each.name)]
     openvswitch = packages.fetch_openvswitch(CACHE)
     runs = []
     for kernel in kernels:
         print(f"kernels: {kernel.release}: suites", flush=True)
         began_s, place = time.monotonic(), folder / kernel.series
+        wanted = [each for each in suites.suites_of(kernel, short=short) if is_wanted(each.name)]
         outcomes = suites.run(kernel, place, wanted, openvswitch, short=short) if wanted else {}
-        if is_wanted(boot.NAME) and not short:
+        if is_wanted(boot.NAME) and not short and not kernel.is_foreign:
             outcomes[boot.NAME] = boot.run(kernel, place)
         runs.append(suites.Run(kernel.release, time.monotonic() - began_s, outcomes))
         for name, outcome in runs[-1].outcomes.items():
@@ -165,9 +168,9 @@ def run_suites(
 
 
 def run_incident(kernels: Sequence[packages.Kernel], folder: Path) -> list[Run]:
-    """The same of the real kube-proxy."""
+    """The same of the real kube-proxy; there is none for arm64 here."""
     runs = []
-    for kernel in kernels:
+    for kernel in (each for each in kernels if not each.is_foreign):
         print(f"kernels: {kernel.release}: kube-proxy", flush=True)
         runs.append(run(kernel, folder / kernel.series))
         for row in runs[-1].rows:
@@ -177,7 +180,7 @@ def run_incident(kernels: Sequence[packages.Kernel], folder: Path) -> list[Run]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--kernel", choices=packages.KERNELS, help="this one only; nothing is written then")
+    parser.add_argument("--kernel", choices=KERNELS, help="this one only; nothing is written then")
     parser.add_argument(
         "--suite", action="append", metavar="WORD", help="suites with this in their names only, and no kube-proxy"
     )
@@ -191,7 +194,7 @@ def main() -> int:
         print(f"kernels: skipped: {reason}")
         return 0
     end_by_signals()
-    wanted = [asked.kernel] if asked.kernel else packages.KERNELS[: 1 if asked.short else None]
+    wanted = [asked.kernel] if asked.kernel else KERNELS[: 1 if asked.short else None]
     kernels = [kernel for series in wanted if (kernel := fetched(series))]
     writes = not (asked.kernel or asked.short or asked.suite) and len(kernels) == len(wanted)
 
@@ -215,10 +218,20 @@ def main() -> int:
 
 def fetched(series: str) -> packages.Kernel | None:
     """The kernel of a series; says so where there is none."""
+    if series == arm64.NAME:
+        return fetched_arm64()
     kernel = packages.fetch(series, CACHE)
     if kernel is None:
         print(f"kernels: {series} skipped: there is no such kernel package here")
     return kernel
+
+
+def fetched_arm64() -> packages.Kernel | None:
+    """The same of arm64."""
+    if reason := machine.missing(arm64.NAME):
+        print(f"kernels: {arm64.NAME} skipped: {reason}")
+        return None
+    return arm64.fetch(CACHE)
 
 
 if __name__ == "__main__":

@@ -1,14 +1,15 @@
 """Which package of a series is taken, and what runs are written as; a name states the fact."""
 
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
 from kernels.boot import AFTER, BEFORE, FOREIGN, OWN, OWNED, judged
 from kernels.incident import Row, equal
-from kernels.packages import newest
+from kernels.packages import Kernel, newest
 from kernels.run import Run, table
-from kernels.suites import Outcome, Suite, outcomes
+from kernels.suites import SUITES, Outcome, Suite, outcomes, suites_of
 from kernels.suites import Run as SuitesRun
 from kernels.suites import table as suites_table
 
@@ -70,6 +71,22 @@ def test_table_of_suites_has_a_column_for_each_kernel():
         "| c | **1 failed** | **1 failed** |",
         "| time it took | 10 min | 10 min |",
     ]
+
+
+def test_a_suite_that_a_kernel_does_not_run_has_an_empty_cell():
+    first = SuitesRun("6.1.0-amd64", 600.0, {"a": Outcome(3, 0, ()), "c": Outcome(1, 0, ())})
+    second = SuitesRun("6.1.0-arm64", 300.0, {"a": Outcome(2, 0, ())})
+    assert suites_table([first, second]).splitlines()[2:4] == ["| a | 3 passed | 2 passed |", "| c | 1 passed | |"]
+
+
+def test_on_arm64_run_the_suites_that_need_little_but_python():
+    here, there = (Kernel("6.1", f"6.1.0-{name}", Path("/"), name) for name in ("amd64", "arm64"))
+    assert suites_of(here, short=False) == [*SUITES]
+    assert {folder for suite in suites_of(there, short=False) for folder in _folders(suite)} == {"bpf"}
+
+
+def _folders(suite: Suite) -> set[str]:
+    return {file.partition("/")[0] for file in suite.files}
 
 
 OPEN = Counter({(BEFORE, OWN): 100, (BEFORE, OWNED): 90, (BEFORE, FOREIGN): 80})
