@@ -93,7 +93,7 @@ How to install it, and the rights that it needs: [kubectl arpguard](kubectl.md).
 _NEEDS = {
     "Python": "3.11 or newer; the Debian package has modules for 3.11 to 3.14",
     "Distributions": "for the Debian package, Debian or Ubuntu with such a Python; for the wheel, glibc and libbpf 1",
-    "Kernels": "Linux 5.15 or newer",
+    "Kernels": "Linux 5.15 or newer. It may hang when a virtio_net NIC with native XDP is removed ([limits](limits.md))",
     "Architectures": "amd64 or arm64; the BPF programs are the same for both",
     "Kubernetes": "1.30 or newer",
 }
@@ -250,12 +250,14 @@ def _noted() -> list[dict[str, str]]:
 
 
 def _measured(page: str) -> Iterator[dict[str, str]]:
-    """What the tables of a page say: the day of each, and the kernels and Kubernetes that it ran with."""
+    """What the tables of a page say: the day of each, and the kernels, architectures and Kubernetes of its runs."""
     text = (FOLDER / page).read_text(encoding="utf-8")
     for table, day, rest in re.findall(r"^<!-- ([\w-]+) -->\n(\S+); (.*?)^<!-- end", text, re.MULTILINE | re.DOTALL):
         how = f"{_BY_TABLE.get(table, '`make neighbours`')} ([{page}]({page}))"
         for name in re.findall(r"\bLinux (\d+\.\d+)", rest):
             yield {"what": "Kernels", "name": f"Linux {name}", "how": how, "day": day}
+        for name in re.findall(r"\bLinux \d\S*-(amd64|arm64)\b", rest):
+            yield {"what": "Architectures", "name": name, "how": how, "day": day}
         for name in re.findall(r"\b(?:Kubernetes|kube-proxy) (\d+\.\d+)", rest):
             yield {"what": "Kubernetes", "name": name, "how": how, "day": day}
 
