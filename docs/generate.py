@@ -93,7 +93,7 @@ How to install it, and the rights that it needs: [kubectl arpguard](kubectl.md).
 _NEEDS = {
     "Python": "3.11 or newer; the Debian package has modules for 3.11 to 3.14",
     "Distributions": "for the Debian package, Debian or Ubuntu with such a Python; for the wheel, glibc and libbpf 1",
-    "Kernels": "Linux 5.15 or newer. It may hang when a virtio_net NIC with native XDP is removed ([limits](limits.md))",
+    "Kernels": "Linux 5.15 or newer. It may hang if a virtio_net NIC with native XDP is removed ([limits](limits.md))",
     "Architectures": "amd64 or arm64; the BPF programs are the same for both",
     "Kubernetes": "1.30 or newer",
 }
