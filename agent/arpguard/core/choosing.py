@@ -8,7 +8,6 @@ decides.
 
 from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, replace
-from ipaddress import ip_network
 from typing import TypeAlias
 
 from arpguard.addresses import Address, Network, is_everywhere, vip_refusal
@@ -42,7 +41,7 @@ def choose_links(
     An address or a route that is away for a moment, as while DHCP renews it, must not open the guard: the kernel
     answers for its VIPs all the same. Neither must a link that becomes a port, before its master is guarded.
     """
-    wanted = (*map(ip_network, vips), *closed)
+    wanted = (*vips, *closed)
     surroundings = _with_shared_addresses(surroundings)
     chosen: dict[int, Link] = {}
     problems: list[str] = []
@@ -199,9 +198,10 @@ def _name_of(ifindex: int, surroundings: Surroundings) -> str:
 
 
 _Resolved = tuple[list[Link], str | None]
+_Wanted: TypeAlias = Address | Network
 
 
-def _named(selector: InterfaceSelector, surroundings: Surroundings, _wanted: Sequence[Network]) -> _Resolved:
+def _named(selector: InterfaceSelector, surroundings: Surroundings, _wanted: Sequence[_Wanted]) -> _Resolved:
     links = [link for link in surroundings.links if any(map(selector.matches, link.names))]
     if links:
         return links, None
@@ -211,19 +211,23 @@ def _named(selector: InterfaceSelector, surroundings: Surroundings, _wanted: Seq
     return [], f"there is no such interface; there are: {known or 'none that speak ARP'}"
 
 
-def _automatic(_selector: InterfaceSelector, surroundings: Surroundings, wanted: Sequence[Network]) -> _Resolved:
+def _automatic(_selector: InterfaceSelector, surroundings: Surroundings, wanted: Sequence[_Wanted]) -> _Resolved:
     """For each family of VIPs and closed ranges: the links with a subnet of theirs, else that of the default route."""
     fit = [link for link in surroundings.links if unguardable(link, surroundings) is None]
     links: list[Link] = []
-    for version in sorted({network.version for network in wanted}):
-        own = [network for network in wanted if network.version == version]
-        carrying = [link for link in fit if any(subnet.overlaps(each) for subnet in link.subnets for each in own)]
+    for version in sorted({each.version for each in wanted}):
+        own = [each for each in wanted if each.version == version]
+        carrying = [link for link in fit if any(_meet(subnet, each) for subnet in link.subnets for each in own)]
         links += carrying or _by_default_route(version, fit, surroundings)
     if not links:
         links = _by_default_route(4, fit, surroundings) or _by_default_route(6, fit, surroundings)
     if links:
         return links, None
     return [], "no interface carries a VIP's subnet, and there is no default route; name the interface"
+
+
+def _meet(subnet: Network, wanted: _Wanted) -> bool:
+    return subnet.overlaps(wanted) if isinstance(wanted, Network) else wanted in subnet
 
 
 def _by_default_route(version: int, fit: Sequence[Link], surroundings: Surroundings) -> list[Link]:
@@ -233,7 +237,7 @@ def _by_default_route(version: int, fit: Sequence[Link], surroundings: Surroundi
     return next(([link] for link in ways if link in fit and link is not None), [])
 
 
-def _reaching(selector: InterfaceSelector, surroundings: Surroundings, _wanted: Sequence[Network]) -> _Resolved:
+def _reaching(selector: InterfaceSelector, surroundings: Surroundings, _wanted: Sequence[_Wanted]) -> _Resolved:
     if selector.address is None:
         return [], None
     unfit = vip_refusal(selector.address)
@@ -253,7 +257,7 @@ def _is_routed(address: Address) -> bool:
     return address.version == 4 and address.is_link_local
 
 
-def _routed(selector: InterfaceSelector, surroundings: Surroundings, _wanted: Sequence[Network]) -> _Resolved:
+def _routed(selector: InterfaceSelector, surroundings: Surroundings, _wanted: Sequence[_Wanted]) -> _Resolved:
     network = selector.network
     if network is None:
         return [], None
@@ -283,7 +287,7 @@ def _on_segment(ifindex: int, surroundings: Surroundings) -> Link | None:
     return surroundings.link(link.parent) if link is not None and link.parent else link
 
 
-_RESOLVERS: dict[SelectorKind, Callable[[InterfaceSelector, Surroundings, Sequence[Network]], _Resolved]] = {
+_RESOLVERS: dict[SelectorKind, Callable[[InterfaceSelector, Surroundings, Sequence[_Wanted]], _Resolved]] = {
     SelectorKind.AUTO: _automatic,
     SelectorKind.NAME: _named,
     SelectorKind.GLOB: _named,
