@@ -895,7 +895,7 @@ def test_uninstall_is_the_agents_own_with_the_users_kubeconfig(kubectl, kubeconf
 
     assert code == 0
     assert err.startswith("DaemonSet arpguard/arpguard is gone\n")
-    assert out.startswith("the agents are gone; 0 Leases")
+    assert out.startswith("the agents are gone; removed 0 Leases")
 
 
 def test_completion_is_for_the_plugin_as_a_command(kubectl):
