@@ -17,8 +17,9 @@ TAGS = ((), (), (), (VlanTag(0, 7),), (VlanTag(0), VlanTag(0)), (VlanTag(5),), (
 
 def random_state(rng: random.Random, control: NodeControl, now_ns: int) -> tuple[NodeControl, LinkTerm | None, Grants]:
     """The control value with some term and EtherType, the link's term, and grants; clocks come near no edge."""
-    if rng.random() < 0.3:  # bound to a voucher that is silent: elsewhere grants come soon
-        return replace(control, term=TERM.number), None, Grants(now_ns - 1, TERM.number, HOUR_NS)
+    if rng.random() < 0.3:  # bound to a voucher that is silent, by which alone it may not answer
+        control = replace(control, term=TERM.number, fence_ns=now_ns + HOUR_NS)
+        return control, None, Grants(now_ns - 1, TERM.number, HOUR_NS)
     control = replace(
         control,
         term=rng.choice([TERM.number] * 3 + [OTHER_TERM.number, 0]),

@@ -36,9 +36,9 @@ from support.programs.prog_run import (
 )
 
 SEED = int(os.environ.get("ARPGUARD_SEED") or random.SystemRandom().getrandbits(32))
-# At each of the three hooks: 45,000 frames in all; `make fuzz` has ten times as many.
-BATCHES, FRAMES_PER_BATCH = int(os.environ.get("ARPGUARD_RUNS", "50")), 300
-VOUCHING_PER_BATCH = 30  # and so many of vouching among them
+# At each of the three hooks: 45,000 frames in all; `make fuzz` has five times as many.
+BATCHES, FRAMES_PER_BATCH = int(os.environ.get("ARPGUARD_RUNS", "100")), 150
+VOUCHING_PER_BATCH = 15  # and so many of vouching among them
 
 VIRTUAL_MAC = MacAddress.parse("00:00:5e:00:01:07")
 
