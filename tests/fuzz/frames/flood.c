@@ -41,6 +41,7 @@ struct seed {
 /* What is written out of one frame, before the frame itself and what was left of it. */
 struct sample {
 	__u32 scene, hook, code, length, left;
+	__u64 now_ns;	      /* when user space ran it */
 	struct grants grants; /* before it */
 };
 
@@ -136,7 +137,6 @@ static void set_vouching(const struct scene *new)
 /* The maps of a scene, in the kernel and in user space; all counters of user space are 0. */
 static void set_scene(const struct scene *old, const struct scene *new)
 {
-	struct timespec now;
 	__u32 i;
 
 	for (i = 0; i < old->entries; i++)
@@ -163,8 +163,6 @@ static void set_scene(const struct scene *old, const struct scene *new)
 	}
 	set_control(&new->control);
 	set_vouching(new);
-	clock_gettime(CLOCK_BOOTTIME, &now);
-	clock_ns = now.tv_sec * 1000000000ull + now.tv_nsec;
 	kernel_before = read_totals();
 }
 
@@ -282,6 +280,15 @@ static void tally(const struct arrival *a, const __u8 *frame, const struct depar
 	changed += passed && memcmp(frame, d->frame, a->length);
 }
 
+/* Before each frame: a mutated stamp may lie so little ahead that the kernel's clock passes it during the run. */
+static void set_clock(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_BOOTTIME, &now);
+	clock_ns = now.tv_sec * 1000000000ull + now.tv_nsec;
+}
+
 static void send(__u32 scene, const struct arrival *a, const __u8 *frame, FILE *samples)
 {
 	static struct departure kernel, user;
@@ -289,6 +296,7 @@ static void send(__u32 scene, const struct arrival *a, const __u8 *frame, FILE *
 	const __u8 *pong;
 	const char *why;
 
+	set_clock();
 	run_in_kernel(a, frame, &kernel);
 	pong = vouch_payload(kernel.frame, kernel.length);
 	if (pong && kernel.code == (a->hook == HOOK_XDP ? XDP_TX : TC_ACT_REDIRECT))
@@ -303,7 +311,7 @@ static void send(__u32 scene, const struct arrival *a, const __u8 *frame, FILE *
 		give_up(why, scene, a, frame, &kernel, &user);
 	tally(a, frame, &kernel);
 	if (samples) {
-		struct sample s = {scene, a->hook, kernel.code, a->length, kernel.length, grants};
+		struct sample s = {scene, a->hook, kernel.code, a->length, kernel.length, clock_ns, grants};
 
 		fwrite(&s, sizeof(s), 1, samples);
 		fwrite(frame, 1, a->length, samples);

@@ -30,7 +30,7 @@ SOURCES = [FOLDER / name for name in ("flood.c", "mutate.c", "answers.c", "progr
 SCENES, SEEDS = 100, 1600
 # As much as a test run takes in one piece: a page without what the kernel needs of it.
 ROOM_TC, ROOM_XDP = 3500, 3500
-_SAMPLE = struct.Struct("=5I4x3Q8x")
+_SAMPLE = struct.Struct("=5I4x4Q8x")
 
 
 class FloodError(AssertionError):
@@ -55,12 +55,13 @@ class SceneValue(ctypes.Structure):
 
 @dataclass(frozen=True)
 class Sample:
-    """What the kernel did with a frame."""
+    """What the kernel did with a frame at `now_ns`, by the grants before it."""
 
     scene: int
     hook: Hook
     frame: bytes
     outcome: Outcome
+    now_ns: int
     grants: Grants
 
 
@@ -148,16 +149,16 @@ class Flood:
         data = (self._folder / "samples").read_bytes()
         at = 0
         while at < len(data):
-            scene, hook, code, length, left, *grants = _SAMPLE.unpack_from(data, at)
+            scene, hook, code, length, left, now_ns, *grants = _SAMPLE.unpack_from(data, at)
             start = at + _SAMPLE.size
             frame, gone_on = data[start : start + length], data[start + length : start + length + left]
             at = start + length + left
             action = ACTIONS[Hook(hook)][code]
             outcome = DROPPED if action == DROP else Outcome(action, gone_on)
-            yield Sample(scene, Hook(hook), frame, outcome, Grants(*grants))
+            yield Sample(scene, Hook(hook), frame, outcome, now_ns, Grants(*grants))
 
     def _compare(self, sample: Sample) -> int:
-        situation = replace(self._scenes[sample.scene], grants=sample.grants)
+        situation = replace(self._scenes[sample.scene], grants=sample.grants, now_ns=sample.now_ns)
         respond = respond_egress if sample.hook is Hook.TC_EGRESS else respond_ingress
         response = respond(sample.frame, situation)
         expected = self._plane.shown(expected_outcome(response, sample.hook, sample.frame))
