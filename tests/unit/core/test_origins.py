@@ -129,3 +129,12 @@ def test_owner_that_cannot_be_read_is_the_reason():
 
 def test_nothing_is_known_before_anything_was_collected():
     assert Sourcing().origin(VIP) == Origin()
+
+
+def test_service_without_a_namespace_is_not_taken_for_the_configuration():
+    """The API server makes none, but an object that is not as it should be stops no agent."""
+    first = replace(a_service("a", made="2026-01-01T00:00:00Z"), namespace="")
+    later = a_service("b", owner="external", made="2026-02-01T00:00:00Z")
+
+    (other,) = origin(VIP, later, first).others
+    assert other.endswith("it is in the namespace with the oldest Service that has this address")
