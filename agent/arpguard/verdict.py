@@ -19,7 +19,7 @@ class Verdict(IntEnum):
 
 
 class Kind(IntEnum):
-    """Who may answer for a VIP on a link; CLOSED and OPEN are of ranges, for addresses that no entry is about."""
+    """Who may answer for a VIP on a link; CLOSED and OPEN belong to ranges, for addresses without an entry."""
 
     OWNED = 1
     FOREIGN = 2
@@ -64,17 +64,29 @@ class Reason(IntEnum):
 
     NOT_GUARDED = 1, Verdict.PASS, "no address in the frame is a guarded VIP on this link"
     OTHER_VLAN = 2, Verdict.PASS, "the frame carries a VLAN tag with a VID other than 0"
-    NOT_ARP = 3, Verdict.PASS, "not an ARP request or reply for IPv4 over Ethernet that Linux would read"
+    NOT_ARP = 3, Verdict.PASS, "not an ARP request or reply that Linux reads (IPv4 over Ethernet)"
     UNWALKABLE = (
         4,
         Verdict.SUPPRESS,
-        "more nested VID-0 tags or extension headers than are read through, or a fragment; the kernel might answer it",
+        "more nested VID-0 tags or extension headers than the guard reads, or a fragment; the kernel might answer it",
     )
     UNCONFIGURED = 5, Verdict.PASS, "the agent has not configured the kernel yet"
-    ANSWERED = 6, Verdict.ANSWER, "this node owns the VIP, and its fence lies ahead or is not needed"
-    ANSWERED_THIRD_PARTY = 7, Verdict.ANSWER, "as answered; sha in the request differs from the Ethernet source"
-    FENCED = 8, Verdict.SUPPRESS, "this node owns the VIP, but its fence has passed"
-    STALE_EPOCH = 9, Verdict.SUPPRESS, "the entry's epoch is not the node's"
+    ANSWERED = (
+        6,
+        Verdict.ANSWER,
+        "this node owns the VIP and may answer: its fence has not passed, or the VIP needs none",
+    )
+    ANSWERED_THIRD_PARTY = (
+        7,
+        Verdict.ANSWER,
+        "as `answered`, but the sender MAC in the request (sha) is not the frame's source MAC",
+    )
+    FENCED = 8, Verdict.SUPPRESS, "this node owns the VIP, but its fence has passed: it did not renew its lease in time"
+    STALE_EPOCH = (
+        9,
+        Verdict.SUPPRESS,
+        "this node's entry for the VIP is from another epoch than its present one, so it no longer counts",
+    )
     FOREIGN = 10, Verdict.SUPPRESS, "another node owns the VIP"
     EXTERNAL = 11, Verdict.SUPPRESS, "a host outside the cluster owns the VIP"
     UNCLAIMED = 12, Verdict.SUPPRESS, "no node owns the VIP yet"
@@ -82,54 +94,58 @@ class Reason(IntEnum):
     BAD_SENDER = (
         14,
         Verdict.SUPPRESS,
-        "owned, but the sender cannot be replied to: sha zero or a group address, or spa special",
+        "this node owns the VIP, but cannot reply: the sender MAC is zero or a group address, or its IP not a host's",
     )
     NOT_STRICT = (
         15,
         Verdict.SUPPRESS,
-        "owned, but no host has to answer such a frame: htype 6, odd destinations, nested tags, extension headers",
+        "this node owns the VIP, but need not answer: htype 6, an odd destination, nested tags or extension headers",
     )
     OTHER_HOST = (
         16,
         Verdict.SUPPRESS,
-        "owned, but the frame was sent to another host's MAC and only flooded to this one",
+        "this node owns the VIP, but the frame is addressed to another host's MAC: a switch flooded it to this node",
     )
-    NO_LINK = 17, Verdict.SUPPRESS, "owned, but the MAC address to answer with is not known"
+    NO_LINK = 17, Verdict.SUPPRESS, "this node owns the VIP, but the MAC address to answer with is unknown"
     OWN_ECHO = 18, Verdict.SUPPRESS, "this node's own frame came back"
-    OWNER_CLAIM = 19, Verdict.PASS, "a claim from the known MAC of the owner"
-    UNVERIFIED_CLAIM = 20, Verdict.REPORT, "a claim for a VIP whose owner's MAC is not known"
+    OWNER_CLAIM = 19, Verdict.PASS, "the VIP's owner claims it, from its known MAC"
+    UNVERIFIED_CLAIM = 20, Verdict.REPORT, "a claim for a VIP whose owner's MAC is unknown"
     UNCLAIMED_CLAIM = 21, Verdict.REPORT, "a claim for a VIP without an owner"
-    DELEGATED_CLAIM = 22, Verdict.REPORT, "a claim from outside for a VIP that another program on this node answers for"
+    DELEGATED_CLAIM = 22, Verdict.REPORT, "another host claims a VIP that another program on this node answers for"
     CONFLICT = 23, Verdict.CONFLICT, "a claim from a MAC that is not the owner's"
-    EGRESS_OWNER = 24, Verdict.PASS, "this node speaks for a VIP that it owns"
-    EGRESS_DELEGATED = 25, Verdict.PASS, "another program on this node speaks for its VIP"
-    EGRESS_NOT_OWNER = 26, Verdict.SUPPRESS, "this node may not speak for the VIP now"
-    EGRESS_REWRITTEN = 27, Verdict.REWRITE, "a request with the VIP as spa; spa becomes the link's primary address"
-    EGRESS_NO_SOURCE = 28, Verdict.SUPPRESS, "as above, but the link has no primary address of that family"
-    NOT_ND = 29, Verdict.PASS, "a neighbour solicitation or advertisement that is cut off"
+    EGRESS_OWNER = 24, Verdict.PASS, "sent by this node, which owns the VIP"
+    EGRESS_DELEGATED = 25, Verdict.PASS, "sent by this node, where another program answers for the VIP"
+    EGRESS_NOT_OWNER = 26, Verdict.SUPPRESS, "sent by this node, which may not use the VIP now"
+    EGRESS_REWRITTEN = (
+        27,
+        Verdict.REWRITE,
+        "a request with the VIP as its sender IP; the guard replaces that with the link's primary address",
+    )
+    EGRESS_NO_SOURCE = 28, Verdict.SUPPRESS, "as `egress_rewritten`, but the link has no primary address of that family"
+    NOT_ND = 29, Verdict.PASS, "a truncated neighbour solicitation or advertisement"
     ND_INVALID = (
         30,
         Verdict.SUPPRESS,
-        "owned, but not a solicitation that may be answered (RFC 4861 7.1.1): hop limit, code, length, options",
+        "this node owns the VIP, but the solicitation is invalid (RFC 4861 7.1.1): hop limit, code, length or options",
     )
-    ND_CHECKSUM = 31, Verdict.SUPPRESS, "owned, but the ICMPv6 checksum of the solicitation is wrong"
-    ND_INVALID_CLAIM = (
-        32,
-        Verdict.PASS,
-        "a claim in a message that is not valid (RFC 4861 7.1), which the kernel does not believe either",
-    )
-    UNKNOWN = 33, Verdict.SUPPRESS, "no entry is about the address, and its range is closed (`unknown: suppress`)"
+    ND_CHECKSUM = 31, Verdict.SUPPRESS, "this node owns the VIP, but the solicitation's ICMPv6 checksum is wrong"
+    ND_INVALID_CLAIM = 32, Verdict.PASS, "a claim in an invalid message (RFC 4861 7.1), which the kernel ignores, too"
+    UNKNOWN = 33, Verdict.SUPPRESS, "the address is in a closed range (`unknown: suppress`) and has no entry"
     EGRESS_UNKNOWN = (
         34,
         Verdict.SUPPRESS,
-        "this node may not speak for an address that its closed range has no entry for",
+        "sent by this node with an address that is in a closed range and has no entry",
     )
     GUEST = (
         35,
         Verdict.PASS,
-        "an address in a closed range, but the frame is to or from a guest on the link: another MAC",
+        "an address in a closed range, but the frame is to or from a guest on the link, which has its own MAC",
     )
-    UNVOUCHED = 36, Verdict.SUPPRESS, "this node owns the VIP, but the fence of the node that vouches for it has passed"
+    UNVOUCHED = (
+        36,
+        Verdict.SUPPRESS,
+        "this node owns the VIP, but its voucher's fence has passed: no grant arrived in time",
+    )
 
 
 class Vouched(IntEnum):

@@ -35,6 +35,8 @@ def cluster_facts(status: pb.GetStatusResponse) -> Iterator[tuple[str, object]]:
     yield "kubernetes", Styled(connection(message).text + where, connection(message).style)
     if not where:
         return
+    if status.HasField("lease"):
+        yield "lease", _lease_times(status.lease)
     yield "renewal", _renewal(status)
     if message.HasField("vouching"):
         yield from _vouching(message.vouching)
@@ -42,6 +44,12 @@ def cluster_facts(status: pb.GetStatusResponse) -> Iterator[tuple[str, object]]:
     yield "writes", ", ".join(f"{row.count} {row.kind} {row.outcome}" for row in message.writes) or "none"
     dropped = f", {message.events_dropped} dropped" if message.events_dropped else ""
     yield "Events", f"{message.events_written} written{dropped}"
+
+
+def _lease_times(lease: pb.Lease) -> str:
+    renewed = f"renewed every {duration(lease.renew_interval)}, margin {duration(lease.margin)}"
+    stretched = ", longer than configured because there are many nodes" if lease.stretched else ""
+    return f"{duration(lease.duration)}, {renewed}{stretched}"
 
 
 def _renewal(status: pb.GetStatusResponse) -> Styled:

@@ -106,12 +106,6 @@ def _status_facts(answer: pb.GetStatusResponse) -> Iterator[tuple[str, object]]:
         yield "config", _config(answer.config)
     yield "fence", f"{duration(answer.fence_left)} left" if answer.HasField("fence_left") else "not needed"
 
-    if answer.HasField("lease"):
-        lease = answer.lease
-        renewed = f"renewed every {duration(lease.renew_interval)}, margin {duration(lease.margin)}"
-        stretched = ", longer than configured because there are many nodes" if lease.stretched else ""
-        yield "lease", f"{duration(lease.duration)}, {renewed}{stretched}"
-
     if asked:
         yield from cluster_facts(answer)
         yield "drift", _drift(answer.drift)
