@@ -17,5 +17,5 @@ What it answers was compared, request by request, with a kube-apiserver 1.36, an
 against both. It holds objects as JSON and revisions as etcd does, in memory. It runs no controllers: nothing is
 collected, scheduled or counted, except that a namespace takes its objects along when it goes.
 
-By default it is not kinder than a real one but in what docs/lab.md lists ("What is different from a kube-apiserver").
+By default it is kinder than a real one only in what docs/lab-kubernetes.md lists.
 """
