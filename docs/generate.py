@@ -41,11 +41,11 @@ How to add one: [bpf/README.md](../bpf/README.md#adding-a-reason).
 """
 _METRICS = """# Metrics
 
-For operators who monitor arpguard: every metric, and when to worry.
+For operators who monitor arpguard: look up what a metric means, and when to worry.
 The agent serves them at `http://NODE:9469/metrics`, for Prometheus.
 [`metrics.listen`](configuration.md) sets the address, or `off`.
 A scrape reads the kernel's maps and the agent's state at that moment.
-An agent that hangs answers 503, or nothing: it looks down. The guard in the kernel keeps working.
+An agent that hangs answers 503, or nothing, so Prometheus shows it as down. The guard in the kernel keeps working.
 No label has a value that a neighbour can choose: claims are listed by VIP and link, never by MAC address.
 Verdicts and reasons are those of [reasons.md](reasons.md).
 Metrics about Kubernetes, Leases, nodes and elected VIPs exist only where the agent follows Kubernetes.
@@ -69,12 +69,12 @@ A version that meets "Needs" and is not listed may well work, but was not tried.
 """
 _CLI = """# Commands
 
-For anyone at a prompt: every command of `arpguard`, its arguments and options, from the program's own parsers.
+For anyone at a prompt: look up a command of `arpguard`, with its arguments and options.
 `arpguard COMMAND --help` says the same, and so do the manual pages of the Debian package.
 The package also has completions for bash, zsh and fish; `arpguard completion SHELL` prints one.
 They offer the VIPs and links of the agent on this node, too.
 
-- The commands that ask an agent ask the one on this node; `--address` names another one, and `--all-nodes` asks all.
+- Commands that ask an agent ask the one on this node; `--address` names another one, and `--all-nodes` asks all.
 - `-o json` and `-o yaml` are for programs.
 - `--pin-dir` reads the pinned objects in the kernel, and works where no agent runs.
 
@@ -83,7 +83,7 @@ They offer the VIPs and links of the agent on this node, too.
 """
 _PLUGIN = """# Commands of kubectl arpguard
 
-For operators at a laptop: every command of the plugin, its arguments and options, from the program's own parsers.
+For operators at a laptop: look up a command of the plugin, with its arguments and options.
 `kubectl arpguard COMMAND --help` says the same, and so do the manual pages of the Debian package.
 How to install it, and the rights that it needs: [kubectl arpguard](kubectl.md).
 

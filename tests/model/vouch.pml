@@ -1,5 +1,5 @@
 /*
- * Vouching (docs/protocol.md, "The next protocol"): a node's heartbeat names a voucher, which may revoke the node long
+ * Vouching (docs/vouching-rules.md): a node's heartbeat names a voucher, which may revoke the node long
  * before its lease is over. Do two nodes ever answer for one VIP at the same time? With CALM: does somebody answer in
  * the end, and how soon? What claim.pml says of claims and leases is taken from there, and kept as small as may be.
  *

@@ -8,7 +8,7 @@ import pytest
 from properties.vouched_rules import OTHER_RULES, RULES
 from support.protocol.simulation import BrokenRuleError
 
-PAGE = Path(__file__).parents[2] / "docs" / "vouching.md"
+PAGE = Path(__file__).parents[2] / "docs" / "vouching-model.md"
 # Of these rules no two answers come: nobody answers, or who does should not.
 AVAILABILITY = (
     "v-keeps-term",

@@ -1,4 +1,4 @@
-"""Rules of vouching, broken: each, as docs/vouching.md lists them, has to be told by a story."""
+"""Rules of vouching, broken: each, as docs/vouching-model.md lists them, has to be told by a story."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

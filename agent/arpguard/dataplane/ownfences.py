@@ -1,4 +1,4 @@
-"""This node's fences as its kernel has them: its voucher grants others within its own right (docs/vouching.md, V16)."""
+"""This node's fences in its kernel: its voucher grants others within its own right (docs/vouching-rules.md, V16)."""
 
 from arpguard.clock import boot_ns
 from arpguard.core.vouching.voucher import OwnRight

@@ -1,4 +1,4 @@
-"""How long a voucher waits, and how much of it is margin: d and m (docs/vouching.md, V12), and which of them fit."""
+"""How long a voucher waits, and how much of that is margin: d and m (docs/vouching-rules.md, V12), and which fit."""
 
 import re
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
 """A voucher: it grants other nodes the right to answer for as long as they return its pings, and decides when one died.
 
 Events and times come in, effects come out, in the order in which to perform them, at once. It implements V4 to V6, V14
-and V16 of docs/vouching.md, and of V10 that a new instance takes up no term of the one before.
+and V16 of docs/vouching-rules.md, and of V10 that a new instance takes up no term of the one before.
 
 Its caller has one thread. Each time that it wakes, it reads the clock, then the socket of a term until that is empty.
 It passes on each pong with a right that it read *after* the pong, and a time that it read after the right. At the end
