@@ -63,9 +63,9 @@ Of the agent's process, under the names that all Prometheus clients use:
 _SUPPORT = """# What it is tested on
 
 For operators who ask whether arpguard runs on their system.
-Each line stands for tests that succeeded, and says when they last did.
-`make release` notes its own in `docs/tested.json`; those of `make neighbours` and `make kernels` are in their pages.
-A version that meets "Needs" and is not listed may well work, but was not tried.
+Each line names tests that passed, with the date of the last run.
+`make release` records its tests in `docs/tested.json`; [neighbours.md](neighbours.md) and [kernels.md](kernels.md) have those of `make neighbours` and `make kernels`.
+A version that meets "Needs" but is not listed may work; it was not tried.
 """
 _CLI = """# Commands
 
