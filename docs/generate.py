@@ -64,7 +64,8 @@ _SUPPORT = """# What it is tested on
 
 For operators who ask whether arpguard runs on their system.
 Each line names tests that passed, with the date of the last run.
-`make release` records its tests in `docs/tested.json`; [neighbours.md](neighbours.md) and [kernels.md](kernels.md) have those of `make neighbours` and `make kernels`.
+`make release` records its tests in `docs/tested.json`.
+[neighbours.md](neighbours.md) and [kernels.md](kernels.md) have those of `make neighbours` and `make kernels`.
 A version that meets "Needs" but is not listed may work; it was not tried.
 """
 _CLI = """# Commands

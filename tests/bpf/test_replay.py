@@ -304,7 +304,7 @@ def test_table_says_who_answered_and_what_the_guard_leaves(replayed):
     assert "VRRP router 7" in rows[str(VIRTUAL)]
     assert rows[str(VIRTUAL)].endswith("unknown")
     told = " ".join(done.stdout.split())
-    assert "only me answers; 1 of 3 claims in the capture pass, 1 are silenced, 1 are of MACs whose node" in told
+    assert "only me answers; 1 of 3 claims in the capture pass, 1 are silenced, 1 come from MACs whose node" in told
     assert done.stdout.splitlines()[-1] == f"1 address was answered for by more than one MAC: {VIP}"
     assert max(map(len, done.stdout.splitlines())) <= 100
 

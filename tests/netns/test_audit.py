@@ -135,7 +135,7 @@ def test_vip_that_nobody_answers_for_is_a_problem_that_names_its_owner(bench):
     named = f"vips: [{{address: {SILENT}, owner: {{node: {bench.agent(owner).node}, delegated: true}}}}]"
     bench.configure(bench.config(extra=named))
     until(lambda: findings(bench).get(str(SILENT)) == "FINDING_NONE", 2 * PERIOD_S)
-    problem = f"audit: no host answers for {SILENT}, though {bench.agent(owner).node} has to; see `arpguard explain`"
+    problem = f"audit: no host answers for {SILENT}, though {bench.agent(owner).node} should; see `arpguard explain`"
 
     assert [host for host in bench.nodes if problem in bench.status(host)["problems"]]
     owner.bind(SILENT, "lo")
@@ -204,7 +204,7 @@ def test_vip_in_no_subnet_is_a_problem_until_a_route_says_that_it_is_meant(alone
     until(is_told, PERIOD_S + SLOW_S)
     done = pair.arpguard("audit", str(ASTRAY), "--address", agent.api)
     assert (done.returncode, done.stdout) == (1, "")
-    assert "cannot ask for it: no link that is up is in its subnet" in done.stderr
+    assert "cannot ask for it: no link that is up has an address in its subnet" in done.stderr
     pair.node.netns.run("ip", "route", "add", "203.0.113.0/24", "dev", "eth0")
     until(lambda: not is_told(), PERIOD_S + SLOW_S)
     assert pair.arpguard("audit", str(ASTRAY), "--address", agent.api).returncode == 0

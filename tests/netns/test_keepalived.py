@@ -282,7 +282,7 @@ def test_a_fifo_that_others_may_write_to_is_not_believed(pair, begin, agent):
     agent.start()
     agent.wait_for()
     assert shown(pair, agent) == ("FOREIGN", "keepalived lab (unknown)")
-    assert "others than root may write to" in problems(pair, agent)
+    assert "users other than root may write to" in problems(pair, agent)
 
 
 def test_explain_says_what_keepalived_said(pair, begin, agent):

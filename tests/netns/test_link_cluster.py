@@ -145,7 +145,7 @@ def test_a_switch_that_takes_all_links_away_several_times_keeps_nobody_waiting(b
 
 def links_told(bench: KubeBench, host: Host) -> str:
     """Which links a node last told the others of, by its log."""
-    return bench.agent(host).said().rpartition("links that VIPs may be owned on: ")[2].partition("\n")[0]
+    return bench.agent(host).said().rpartition("links on which this node may own VIPs: ")[2].partition("\n")[0]
 
 
 def owner_mac(bench: KubeBench, host: Host) -> MacAddress | None:

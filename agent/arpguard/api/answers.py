@@ -200,7 +200,7 @@ async def audit_vip(node: ThisNode, request: pb.AuditVipRequest) -> pb.AuditVipR
     except Busy:
         raise RequestError(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many audits are waiting: ask again later") from None
     if not found:
-        why = f"address: {address}: {node.name} cannot ask for it: no link that is up is in its subnet, with an address"
+        why = f"address: {address}: {node.name} cannot ask for it: no link that is up has an address in its subnet"
         raise RequestError(grpc.StatusCode.FAILED_PRECONDITION, why)
     clock = MessageClock.now()
     return pb.AuditVipResponse(audits=[messages.audit(audited, clock) for audited in found])

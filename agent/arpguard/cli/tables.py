@@ -117,7 +117,7 @@ def _status_facts(answer: pb.GetStatusResponse) -> Iterator[tuple[str, object]]:
 
 
 def _closed(closed: pb.ClosedRange) -> str:
-    but = f" but for {', '.join(closed.exceptions)}" if closed.exceptions else ""
+    but = f" except {', '.join(closed.exceptions)}" if closed.exceptions else ""
     frames = sum(count.enforced + count.observed for count in closed.reasons if count.reason != pb.REASON_GUEST)
     return f"{closed.network} on {closed.link}{but} ({counted(frames, 'frame')})"
 
@@ -138,7 +138,7 @@ def _drift(drift: pb.Drift) -> Styled:
 
 
 def _events(events: pb.EventAccount, *, received: bool) -> Styled:
-    text = f"{events.delivered} delivered, {events.limited} kept back by the rate limit, {events.lost} lost"
+    text = f"{events.delivered} delivered, {events.limited} held back by the rate limit, {events.lost} lost"
     if received:
         text += f", {events.received} read by this agent"
     return careful(text) if events.lost else Styled(text)

@@ -126,7 +126,7 @@ def _complaint(bid: Bid, first: Bid, vip: Vip) -> Complaint | None:
         return Complaint("VIPWithoutCommonNode", why)
     if bid.vip.lead not in (None, vip.lead):
         why = (
-            f"{vip.address} goes with {vip.lead}, because {first.name} shares it, so {bid.vip.lead} may have another "
+            f"{vip.address} follows {vip.lead}, because {first.name} shares it, so {bid.vip.lead} may have another "
             "owner: give both Services the same first IPv4 address, or different IPv6 addresses"
         )
         return Complaint("VIPPairDivided", why)

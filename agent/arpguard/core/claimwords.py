@@ -114,6 +114,6 @@ def _valid_steps(holder: Holder, candidates: tuple[Candidate, ...]) -> Iterator[
         why = f": {own.why}" if own else ""
         yield f"{holder.node} may no longer own it, and hands it over{why}"
     elif first != holder.node and any(candidate.leads for candidate in candidates):
-        yield f"{first} is to have it, and takes it at once"
+        yield f"{first} should have it, and takes it at once"
     elif first != holder.node:
         yield f"{first} is preferred, but an owner keeps its VIP until the cluster has been quiet for a minute"

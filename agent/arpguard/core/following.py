@@ -428,7 +428,7 @@ def _annotation(service: Service, name: str) -> str:
 
 def _nobody(service: Service) -> str:
     names = " or ".join(announcer.name for announcer in _announcers_of(service))
-    return f"nothing of {names} names a node" if names else "no known announcer would take this Service"
+    return f"no object of {names} names a node" if names else "no known announcer would take this Service"
 
 
 # The announcers. Where each fact is from: tests/kube/recorded/README.md.

@@ -194,7 +194,9 @@ def _refuse_open_to_others(path: Path) -> None:
     if not stat.S_ISFIFO(status.st_mode):
         raise UnfitFifoError(f"{path} is not a FIFO: remove it, or set keepalived.fifo to another path")
     if status.st_uid not in (0, os.geteuid()) or status.st_mode & _OTHERS_WRITE:
-        raise UnfitFifoError(f"others than root may write to {path}: make it root's, with mode 0600")
+        raise UnfitFifoError(
+            f"users other than root may write to {path}: change its owner to root, and its mode to 0600"
+        )
     why = exposed(path)
     if why:
         raise UnfitFifoError(f"others may replace {path}: {why}")

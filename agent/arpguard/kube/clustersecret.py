@@ -35,7 +35,9 @@ async def cluster_secret(client: Client, namespace: str, name: str) -> bytes:
         raise ClusterSecretError(f"{error}; {allowed}, or switch vouching off") from error
 
     if found is None:
-        raise ClusterSecretError(f"Secret {namespace}/{name} has been deleted: do not delete it")
+        raise ClusterSecretError(
+            f"Secret {namespace}/{name} was deleted just now: agents need it, so leave it in place"
+        )
     return secret_in(found, f"Secret {namespace}/{name}")
 
 

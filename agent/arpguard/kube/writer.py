@@ -193,7 +193,7 @@ async def _outcome(call: Awaitable[Answer], read: Callable[[Answer], Lease | Non
 
 
 def _applied(answer: Answer, lease: Lease | None) -> Outcome:
-    return Unknown("the answer is another object's") if lease is None else Applied(lease, answer.sent_ns)
+    return Unknown("the answer is about another object") if lease is None else Applied(lease, answer.sent_ns)
 
 
 def _refusal(error: ClusterError) -> Outcome:

@@ -151,7 +151,7 @@ class EarlyFile:
                 self._kept, self._refused = text, ""
             except OSError as error:
                 self._kept = None
-                self._refused = f"{path} cannot be written ({error.strerror}): after a boot nothing is closed early"
+                self._refused = f"{path} cannot be written ({error.strerror}): the next boot closes no ranges"
                 return
 
 

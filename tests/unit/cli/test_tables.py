@@ -114,7 +114,7 @@ def test_status_tells_the_essentials(ago):
     assert "kubernetes  not used" in lines
     assert not any(line.startswith("lease") for line in lines)  # no node renews anything here
     assert "drift       repaired changes by other programs: 3 x entry" in lines
-    assert "events      5 delivered, 6 kept back by the rate limit, 7 lost, 4 read by this agent" in lines
+    assert "events      5 delivered, 6 held back by the rate limit, 7 lost, 4 read by this agent" in lines
     assert "VIPs        1 owned, 1 foreign" in lines
     assert ["eth0", "up", "02:00:00:00:00:01", "hardware", "2", "xdp", "11", "tcx", "12", "192.0.2.1/24"] in cells
     assert ["eth1", "down", "veth", "0", "none", "none", "-"] in cells

@@ -142,7 +142,7 @@ def test_vip_that_is_apart_from_the_one_it_goes_with_is_about_to_move():
 
     steps = claim_steps(VIP, replace(HELD, node="n2"), (leading, holding), NOW_NS)
 
-    assert steps[-1] == "n1 is to have it, and takes it at once"
+    assert steps[-1] == "n1 should have it, and takes it at once"
 
 
 # ---- the whole chain ---------------------------------------------------------------------------------------------

@@ -475,7 +475,7 @@ def test_ipv6_address_that_is_shared_goes_with_the_first_services_and_the_other_
     assert leads(collected) == {VIP: None, OTHER: None, VIP6: VIP}
     assert reasons(collected) == [("two", "VIPPairDivided")]
     (problem,) = collected.problems
-    assert f"{VIP6} goes with {VIP}, because service shop/one shares it, so {OTHER} may have another owner" in problem
+    assert f"{VIP6} follows {VIP}, because service shop/one shares it, so {OTHER} may have another owner" in problem
 
 
 def test_ipv6_address_goes_with_the_one_service_that_has_both_families():

@@ -109,7 +109,7 @@ def test_while_no_object_names_a_node_the_one_that_was_followed_is():
     agent.put("l2-a", None)
 
     found = agent.wait(24 * 3600 * NS_PER_S).ask()
-    assert (found.node, found.why) == ("n1", "nothing of MetalLB names a node; n1 was followed last")
+    assert (found.node, found.why) == ("n1", "no object of MetalLB names a node; n1 was followed last")
     agent.put("l2-b", "n1")
     assert agent.node == "n1"  # without a pause: it never went away
 

@@ -152,7 +152,10 @@ def test_another_one_at_the_path_is_noticed(path, fifo):
 @pytest.mark.parametrize("mode", [0o620, 0o602])
 def test_one_that_others_may_write_to_is_refused(path, mode):
     path.chmod(mode)
-    with pytest.raises(UnfitFifoError, match=f"others than root may write to {path}: make it root's, with mode 0600"):
+    with pytest.raises(
+        UnfitFifoError,
+        match=f"users other than root may write to {path}: change its owner to root, and its mode to 0600",
+    ):
         Fifo(path)
 
 

@@ -55,9 +55,7 @@ def test_what_cannot_be_written_is_a_problem_until_it_can(tmp_path):
     place.write_text("no folder", encoding="ascii")
     file = EarlyFile(place / "early.yaml")
     keep(file, FIRST)
-    assert file.problems == [
-        f"{place}/early.yaml cannot be written (File exists): after a boot nothing is closed early"
-    ]
+    assert file.problems == [f"{place}/early.yaml cannot be written (File exists): the next boot closes no ranges"]
     place.unlink()
     keep(file, FIRST)
     assert (file.problems, (place / "early.yaml").exists()) == ([], True)

@@ -202,7 +202,7 @@ def test_one_that_others_may_write_to_is_a_problem(node):
         os.mkfifo(node.path)
         node.path.chmod(0o666)
         assert node.owner() == ""
-        assert "others than root may write to" in node.part.problems[0]
+        assert "users other than root may write to" in node.part.problems[0]
 
     run(node, story)
 

@@ -170,7 +170,7 @@ async def reached(options: argparse.Namespace) -> AsyncIterator[ReachedAgents]:
     async with aclosing(Client(access, "kubectl")) as client:
         pods = await read_agent_pods(client, options.namespace)
         if not pods:
-            why = f"no agent in the namespace {options.namespace}: name the one that has the DaemonSet with --namespace"
+            why = f"no agent in the namespace {options.namespace}: name the DaemonSet's namespace with --namespace"
             raise AskError(exits.UNREACHABLE, why)
         unknown = sorted(set(options.node) - {pod.node for pod in pods})
         if unknown:

@@ -294,7 +294,7 @@ def with_the_guard(story: Story, vip: Vip) -> str:
     silenced = sum(seen.silenced for seen in macs.values())
     parts = [f"{kept:,} of {counted(total, 'claim')} in the capture pass", f"{silenced:,} are silenced"]
     if total - kept - silenced:
-        parts.append(f"{total - kept - silenced:,} are of MACs whose node is unknown")
+        parts.append(f"{total - kept - silenced:,} come from MACs whose node is unknown")
     return f"{_speaker(story, vip)}; " + ", ".join(parts) if total else _speaker(story, vip)
 
 
@@ -334,21 +334,21 @@ def _notes_about_owners(story: Story) -> Iterator[str]:
 def _notes_about_macs(story: Story) -> Iterator[str]:
     if story.scene.own_mac is None:
         yield (
-            f"this node's MAC is not given (--mac MAC): {PLACEHOLDER_MAC} stands for it in answers, what was sent to "
-            "its real one counts as another host's, and what it sent as incoming unless the capture tells otherwise"
+            f"this node's MAC is not given (--mac MAC): {PLACEHOLDER_MAC} stands for it in answers. Frames to its "
+            "real MAC count as another host's, and frames from it as incoming, unless the capture says otherwise"
         )
     if any(seen.unjudged for macs in story.ledger.guarded.found.values() for seen in macs.values()):
-        yield "--mac NODE=MAC assigns MACs to nodes, and so shows which of their frames the guard leaves"
+        yield "--mac NODE=MAC assigns MACs to nodes, and so shows which of their frames the guard lets through"
 
 
 def _notes_about_links(story: Story) -> Iterator[str]:
     ledger = story.ledger
     if len(ledger.judged_links) > 1:
         names = _some(ledger.judged_links)
-        yield f"frames of several interfaces are judged as of one link ({names}): --link NAME takes one"
+        yield f"frames of several interfaces are judged as if from one link ({names}): --link NAME chooses one"
     if story.scene.link and not ledger.judged_links:
         known = _some(ledger.links) or NONE
-        yield f"no ARP or NDP frame is of the interface {story.scene.link}; the capture names: {known}"
+        yield f"no ARP or NDP frame is from the interface {story.scene.link}; the capture names: {known}"
 
 
 def _some(names: Iterable[str]) -> str:
@@ -361,7 +361,7 @@ def _notes_about_frames(ledger: Ledger) -> Iterator[str]:
         yield f"{ledger.tagged:,} frames of VLANs pass, as on a parent link: --vlan VID judges as on a VLAN's device"
     if ledger.passed[Passed.OTHER_TYPE]:
         types = _some(map(str, ledger.linktypes))
-        yield f"only Ethernet, and Ethernet in Linux cooked captures, is read; there were frames of link type {types}"
+        yield f"replay reads only Ethernet, also in Linux cooked captures; it skipped frames of link type {types}"
     missed = ledger.guarded.missed + ledger.others.missed
     if missed:
         yield f"too many addresses and MACs to count them all: {missed:,} claims are in no table"

@@ -56,7 +56,7 @@ class LinkPublisher:
         published = self._published()
         if published.links != self.told.links:
             named = " ".join(f"{link.name}={link.mac}" for link in published.links)
-            log.info("links that VIPs may be owned on: %s", named or "none")
+            log.info("links on which this node may own VIPs: %s", named or "none")
         self.told = published
         return published
 
@@ -111,7 +111,10 @@ class LinkPublisher:
             if known is not None and known[0] == asked[0] and known[1] is vips:
                 self._spared[link.name] = known
             elif is_alone(self._here.node, asked[0], vips.values()):
-                log.info("link %s is flapping or deaf; using it anyway, or VIPs would have no owner", link.name)
+                log.info(
+                    "link %s is flapping or deaf; using it anyway, because VIPs would otherwise have no owner",
+                    link.name,
+                )
                 if link.name == self.deaf:
                     self._needed = link.name
                     self._steadiness.steady(self._heard(links), now_ns)

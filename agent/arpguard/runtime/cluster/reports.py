@@ -84,7 +84,7 @@ class Reports:
     def taken_outside(self, address: Address, mac: MacAddress, claimant: Claimant) -> None:
         """A probe found a host outside the cluster, or a node without an agent."""
         who = f"outside the cluster by {mac}" if claimant == OUTSIDE else f"by {claimant}, {mac}"
-        note = f"{address} is in use {who}: no other node answers for it while it is"
+        note = f"{address} is in use {who}: no node answers for it until that host is silent"
         self._events.post(Notice(self._subject(address), "VIPTakenOutside", "Probe", note))
 
     def claimed(self, report: Report, claimant: Claimant, owner: str) -> None:

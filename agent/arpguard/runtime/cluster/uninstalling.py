@@ -151,4 +151,4 @@ async def _remove(client: Client, namespace: str, lease: _Lease) -> None:
             await client.call(Request("patch", LEASES, namespace, lease.name, body=kept), _WRITE_S)
         await client.call(Request("delete", LEASES, namespace, lease.name), _WRITE_S)
     except (NotFoundError, ConflictError):
-        log.debug("Lease %s/%s went by itself", namespace, lease.name)
+        log.debug("Lease %s/%s was already gone", namespace, lease.name)
