@@ -1,6 +1,7 @@
 """Entries and control as values in the real maps, and what becomes of them over restarts and tampering."""
 
 import ctypes
+import errno
 import itertools
 import operator
 import struct
@@ -136,6 +137,54 @@ def test_deleting_what_is_not_there_does_nothing(small):
     small.table.write({OTHER_KEY: an_entry()})
     small.table.delete([KEY, KEY])
     assert small.table.read().entries == {OTHER_KEY: an_entry()}
+
+
+def test_own_writes_and_deletes_leave_the_map_untouched(small):
+    assert small.table.is_untouched()
+    small.table.write({KEY: an_entry(), OTHER_KEY: an_entry()})
+    small.table.write({KEY: an_entry(Kind.FOREIGN)})
+    small.table.delete([OTHER_KEY])
+    assert small.table.is_untouched()
+    assert small.table.read().entries == {KEY: an_entry(Kind.FOREIGN)}
+    assert small.table.is_untouched()
+
+
+def _delete(plane: Plane) -> None:
+    syscall.map_delete(plane.maps["entries"], raw_key(KEY))
+
+
+def _change(plane: Plane) -> None:
+    tamper(plane, KEY, "kind", Kind.FOREIGN)
+
+
+def _add(plane: Plane) -> None:
+    syscall.map_update(plane.maps["entries"], raw_key(OTHER_KEY), bytes(raw_values(plane)[raw_key(KEY)]))
+
+
+@pytest.mark.parametrize("meddle", [_delete, _change, _add])
+def test_map_that_something_else_has_changed_is_not_untouched(small, meddle):
+    small.table.write({KEY: an_entry()})
+    meddle(small)
+    assert not small.table.is_untouched()
+    small.table.read()
+    assert small.table.is_untouched()
+
+
+def test_map_is_not_taken_for_untouched_after_a_refused_write(small, monkeypatch):
+    """The kernel may have taken some of it."""
+    with monkeypatch.context() as refusing:
+        refusing.setattr(syscall, "map_update_batch", refused)
+        with pytest.raises(MapFullError):
+            small.table.write({KEY: an_entry()})
+    assert not small.table.is_untouched()
+    small.table.write({KEY: an_entry()})
+    assert not small.table.is_untouched()
+    small.table.read()
+    assert small.table.is_untouched()
+
+
+def refused(*_args) -> None:
+    raise OSError(errno.ENOMEM, "no memory")
 
 
 def test_deleted_entry_has_no_counts(small):

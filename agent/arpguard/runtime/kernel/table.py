@@ -41,6 +41,8 @@ class TrackedTable(Generic[K]):
 
     def look(self) -> list[K]:
         """Reads back what the kernel has; returns the keys that something else has changed since the last look."""
+        if self._is_known and self._table.is_untouched():
+            return []
         content = self._table.read()
         self._strangers = content.strangers
         if not self._is_known:
