@@ -169,12 +169,13 @@ def test_leftovers_of_an_interrupted_load_do_not_matter(pin_dir):
 def test_what_somebody_unpinned_is_pinned_again(monkeypatch):
     with a_pin_dir("loader-unpinned") as pin_dir:
         loaded = loader.load(pin_dir, SMALL)
-        assert loader.keep_pinned(pin_dir, SMALL, loaded) == 0
+        pins = loader.pins_of(pin_dir, SMALL, loaded)
+        assert loader.keep_pinned(pin_dir, pins) == 0
         for folder in list(pin_dir.iterdir()):
             bpffs.remove(folder)
-        assert loader.keep_pinned(pin_dir, SMALL, loaded) == len(MAPS) + len(PROGRAMS)
+        assert loader.keep_pinned(pin_dir, pins) == len(MAPS) + len(PROGRAMS)
         bpffs.remove(pin_dir)
-        assert loader.keep_pinned(pin_dir, SMALL, loaded) == len(MAPS) + len(PROGRAMS)
+        assert loader.keep_pinned(pin_dir, pins) == len(MAPS) + len(PROGRAMS)
         assert pin_dir.stat().st_mode & 0o777 == 0o700
         monkeypatch.setattr(loader, "_load", None)
         again = loader.load(pin_dir, SMALL)
@@ -282,7 +283,7 @@ def two_layouts():
     with a_pin_dir("loader-layouts") as pin_dir:
         first, second = loader.load(pin_dir, SMALL), loader.load(pin_dir, larger)
         (pin_dir / f"maps-{SMALL.geometry()}" / "events").unlink()
-        assert loader.keep_pinned(pin_dir, SMALL, first) == 1
+        assert loader.keep_pinned(pin_dir, loader.pins_of(pin_dir, SMALL, first)) == 1
         (pin_dir / f"programs-{SMALL.digest()}-loading").mkdir()  # by an agent that is about to start
         yield pin_dir, first, second
 

@@ -88,11 +88,15 @@ def _reopen(maps_dir: Path, programs_dir: Path, build: Build) -> Loaded | None:
         raise DataPlaneError(privileges.refusal()) from None
 
 
-def keep_pinned(pin_dir: Path, build: Build, loaded: Loaded) -> int:
-    """Pins again what somebody has unpinned, and says how much that was: by its pins the next agent finds it."""
+def pins_of(pin_dir: Path, build: Build, loaded: Loaded) -> dict[Path, Fd]:
+    """What is pinned where: by that the next agent finds it."""
     maps_dir, programs_dir = _folders(pin_dir, build)
     pins = {maps_dir / name: fd for name, fd in loaded.maps.items()}
-    pins |= {programs_dir / name: fd for name, fd in loaded.programs.items()}
+    return pins | {programs_dir / name: fd for name, fd in loaded.programs.items()}
+
+
+def keep_pinned(pin_dir: Path, pins: Mapping[Path, Fd]) -> int:
+    """Pins again what somebody has unpinned, and says how much that was."""
     missing = [path for path in pins if not path.exists()]
     if missing:
         bpffs.prepare(pin_dir)  # it may be gone itself, or made anew for a link's pin, with the mode of any folder

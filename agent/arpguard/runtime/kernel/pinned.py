@@ -21,7 +21,7 @@ class Pinned:
     def __init__(self, pin_dir: Path, build: Build, loaded: loader.Loaded) -> None:
         self.pin_dir = pin_dir
         self._build = build
-        self._loaded = loaded
+        self._pins = loader.pins_of(pin_dir, build, loaded)  # once: their names are digests of all instructions
         self.maps, self.programs, self.warm = loaded.maps, loaded.programs, loaded.warm
         self.was_told = ControlValue(loaded.maps["control"]).read() is not None
         self.has_others = not self.was_told and loader.has_other_maps(pin_dir, build)
@@ -35,7 +35,7 @@ class Pinned:
 
     def keep(self) -> None:
         """Pins what others have unpinned."""
-        repinned = loader.keep_pinned(self.pin_dir, self._build, self._loaded)
+        repinned = loader.keep_pinned(self.pin_dir, self._pins)
         if repinned:
             log.warning("drift: %d pins were removed; pinned again", repinned)
 
