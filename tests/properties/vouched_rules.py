@@ -336,7 +336,7 @@ OTHER_RULES = [
     broken(
         "a bound node is silent because its renewals are not shown",
         quiet_nodes,
-        (Peers, "_late_ns", "late_ns if not self.is_hidden(peer) or ", "late_ns if True or "),
+        (Peers, "_late_ns", "if self.is_hidden(peer) and ", "if False and "),
     ),
     broken(
         "V19: leaves a voucher because its renewals are not shown",

@@ -121,8 +121,9 @@ class Auditing:
             self._book.keep(state.entries)
             self._asker.keep({(link.ifindex, link.name) for link in state.links})
 
-        known, wrong = self._known(), self._book.wrong(RECHECKED)
-        self._book.forget([each.key for each in wrong if self._expected(each.key, known) != each.expected])
+        if wrong := self._book.wrong(RECHECKED):
+            known = self._known()
+            self._book.forget([each.key for each in wrong if self._expected(each.key, known) != each.expected])
         self._book.forget([key for key in self._book.again(boot_ns()) if not self._is_mine(key)])
 
     def _place(self, address: Address) -> None:

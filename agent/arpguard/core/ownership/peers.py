@@ -162,7 +162,7 @@ class Peers:
 
         If it has been missing for as long, creates it: when its node comes back, that begins a new epoch.
         """
-        peer = self._peers.setdefault(node, Peer(None, now_ns))
+        peer = self._peers.get(node) or self._peers.setdefault(node, Peer(None, now_ns))
         if peer.known is not None and not self.silences.counts(node, self._fading_ns(peer), now_ns):
             return []
         return self.replace(node, now_ns) if now_ns >= self._late_ns(peer) else []
@@ -229,8 +229,9 @@ class Peers:
 
     def _late_ns(self, peer: Peer) -> int:
         """When a lease is over; of a node whose renewals are not shown only once a read after that says so."""
-        late_ns = self.lapse_ns(peer)
-        return late_ns if not self.is_hidden(peer) or peer.was_read_since(late_ns) else _NEVER_NS
+        if self.is_hidden(peer) and (peer.as_of_ns is None or not peer.was_read_since(self.lapse_ns(peer))):
+            return _NEVER_NS  # for most nodes of a large cluster, by the first condition, which costs nothing
+        return self.lapse_ns(peer)
 
     def lapse_ns(self, peer: Peer) -> int:
         """How long a lease lasts: the longer of what its holder publishes and what this node has configured.

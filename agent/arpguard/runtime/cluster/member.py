@@ -11,6 +11,7 @@ from arpguard.addresses import Address, MacAddress, address_order
 from arpguard.clock import boot_ns
 from arpguard.core import members
 from arpguard.core.claimwords import Candidate
+from arpguard.core.cluster import Node
 from arpguard.core.electing import Election, Wishes
 from arpguard.core.leasetimes import timeout_s, times_of
 from arpguard.core.members import candidates, members_of
@@ -60,6 +61,7 @@ class Membership:
         self._election: Election | None = None  # None: the agent has not read everything an election needs
         self._elected: frozenset[Address] = frozenset()
         self._elected_of: Mapping[Address, Vip] = {}
+        self._around: tuple[dict[str, Node], dict[str, Links], frozenset[str]] = {}, {}, frozenset()
         self._tidied_ns = 0
         self._takes_part = True
         self._leaving = False
@@ -157,7 +159,10 @@ class Membership:
 
         others = self._links_of_others()
         self._links.believe_in_need(others, alive)
-        self.members = members_of(self._cluster.nodes, {**others, self._me: self._links.now()}, alive)
+        around = dict(self._cluster.nodes), {**others, self._me: self._links.now()}, alive
+        if around != self._around:  # seldom: most values are the same objects, so this compares a thousand at once
+            self._around = around
+            self.members = members_of(*around)
 
     def _links_of_others(self) -> dict[str, Links]:
         return {heartbeat.node: heartbeat.links for heartbeat in self._ownership.peers.heartbeats}
