@@ -28,7 +28,7 @@ from arpguard.units import NS_PER_MS
 log = logging.getLogger(__name__)
 
 AUDIT_INTERVAL_S = 0.5
-AUDIT_SHARE = 0.005  # of one core: a map of thousands of entries is read back less often, but once a minute
+AUDIT_SHARE = 0.002  # of one core: a map of thousands of entries is read back less often, but once a minute
 LONGEST_S = 60.0
 SETTLE_S = 0.02  # netlink messages come in flocks, and so do objects
 
