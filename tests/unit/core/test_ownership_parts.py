@@ -48,6 +48,18 @@ def some_peers():
 # ---- peers ----
 
 
+def test_a_missing_heartbeat_that_was_never_seen_is_created_30_s_after_it_was_found_missing():
+    """It may have been there until the read: only from then on is it missing."""
+    peers = some_peers()
+    assert peers.resolve("b", NOW, NOW) == [ReadHeartbeat("b")]
+    found_ns = NOW + 5 * S
+
+    peers.read("b", None, found_ns - S, found_ns)
+    assert peers.revoke("b", found_ns + 30 * S - 1) == []
+    peers.read("b", None, found_ns + S, found_ns + 2 * S)
+    assert [effect.node for effect in peers.revoke("b", found_ns + 30 * S)] == ["b"]
+
+
 def test_a_node_that_was_never_heard_has_not_answered_lately():
     assert not some_peers().answered_lately("n9", 0)
 

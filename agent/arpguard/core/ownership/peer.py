@@ -35,6 +35,11 @@ class Peer:
     renewed: bool = False
     ended_early: bool = False
 
+    @property
+    def is_first_looked_for(self) -> bool:
+        """Whether none was ever seen, nor found missing: when it was asked for, it may still have been there."""
+        return self.known is None and not self.epochs and self.as_of_ns is None
+
     def show(self, heartbeat: Heartbeat | None, now_ns: int) -> None:
         """Takes another version, or its absence."""
         if heartbeat is not None and (self.known is None or self.known.version.uid != heartbeat.version.uid):

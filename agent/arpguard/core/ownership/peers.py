@@ -216,6 +216,8 @@ class Peers:
         is_old = heartbeat is not None and heartbeat.version.is_older_than(_version(peer.known))
         if is_old and sent_ns > peer.since_ns:
             peer.retry_ns = now_ns + self.times.renew_ns
+        if heartbeat is None and peer.is_first_looked_for:
+            peer.since_ns = now_ns
         self.seen(node, heartbeat, now_ns, sent_ns)
 
     def read_failed(self, node: str, now_ns: int) -> None:
