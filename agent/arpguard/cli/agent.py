@@ -4,6 +4,7 @@ import argparse
 import asyncio
 import os
 import resource
+from pathlib import Path
 
 from arpguard.cli import exits
 from arpguard.cli.arguments import need_root, node_name
@@ -38,7 +39,24 @@ def _kubernetes(options: argparse.Namespace) -> KubernetesOptions | None:
     """How to reach the cluster; None when nothing says that there is one."""
     if not options.configmap and not options.kubeconfig:
         if not options.config:
-            wrong = Problem("--config", "missing: name a file, or a ConfigMap with --configmap NAMESPACE/NAME")
-            raise ConfigError("arpguard agent", [wrong])
+            raise _wrong("--config", "missing: name a file, or a ConfigMap with --configmap NAMESPACE/NAME")
+        if options.trace:
+            raise _wrong("--trace", "traces the claim protocol, which needs a cluster: give --configmap, or omit it")
         return None
-    return KubernetesOptions(options.kubeconfig, options.configmap or "")
+
+    if options.trace:
+        _require_writable(options.trace)
+    return KubernetesOptions(options.kubeconfig, options.configmap or "", options.trace)
+
+
+def _require_writable(trace: Path) -> None:
+    """The agent opens the file later: what is wrong with it shows at the start."""
+    try:
+        trace.open("ab").close()
+    except OSError as error:
+        wrong = f"cannot write {trace}: {error.strerror}; name a file in a folder that exists"
+        raise _wrong("--trace", wrong) from error
+
+
+def _wrong(option: str, message: str) -> ConfigError:
+    return ConfigError("arpguard agent", [Problem(option, message)])

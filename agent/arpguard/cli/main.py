@@ -103,6 +103,13 @@ def _add_agent(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         metavar="FILE",
         help="write what `arpguard early` closes at the next boot to this file",
     )
+    parser.add_argument(
+        "--trace",
+        type=Path,
+        metavar="FILE",
+        help="in a cluster, append the events of the claim protocol to this file, a line of JSON each, until it has "
+        "100 MB (default: no trace)",
+    )
 
     add_log_options(parser)
     parser.set_defaults(run=lazily("agent", "run_agent"))

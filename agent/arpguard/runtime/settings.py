@@ -32,10 +32,14 @@ DEFAULT_NAMESPACE = "arpguard"
 
 @dataclass(frozen=True, slots=True)
 class KubernetesOptions:
-    """How to reach the cluster. `configmap`: NAMESPACE/NAME, or empty. Without a kubeconfig: by the Pod's account."""
+    """How to reach the cluster. `configmap`: NAMESPACE/NAME, or empty. Without a kubeconfig: by the Pod's account.
+
+    `trace`: the file for the events of the claim protocol.
+    """
 
     kubeconfig: Path | None
     configmap: str
+    trace: Path | None = None
 
     @property
     def place(self) -> tuple[str, str]:
@@ -51,7 +55,7 @@ class Settings:
     `vouching`: how this agent vouches, None: not at all. It is as the file said at the start and, where a ConfigMap is
     named, as that one said when it was first read; from then on until the agent ends. Nodes that took over another
     Secret or EtherType one after the other, while terms run, would not understand each other.
-    `named_by_host`: this node has the host's name, because it was given none.
+    `named_by_host`: this node has the host's name, because it was given none. `trace`: as in KubernetesOptions.
     Raises ConfigError when the file is wrong: at start there is no good one to keep.
     """
 
@@ -68,6 +72,7 @@ class Settings:
         self._caution()
         self.vouching = config.lease.vouching
         self.named_by_host = False
+        self.trace: Path | None = None
 
     @property
     def config(self) -> AgentConfig:

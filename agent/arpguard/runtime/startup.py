@@ -63,6 +63,7 @@ class Startup:
         self._options = options
         self._settings = Settings(options.config, options.kubernetes.configmap if options.kubernetes else "")
         self._settings.named_by_host = options.named_by_host
+        self._settings.trace = options.kubernetes.trace if options.kubernetes else None
         self._pin_dir = self._settings.config.bpf.pin_dir
         self._stopping = asyncio.Event()
 

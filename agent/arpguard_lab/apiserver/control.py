@@ -79,7 +79,7 @@ class Control:
 
     async def _journal(self, request: web.Request) -> web.Response:
         changes = self._server.store.table(LEASES).since(int(request.query.get("since", "1")))
-        return web.json_response([_journal_row(change) for change in changes])
+        return web.json_response([journal_row(change) for change in changes])
 
     async def _set_faults(self, request: web.Request) -> web.Response:
         self._server.set_faults(request.match_info["client"], faults.parse(await request.json()))
@@ -111,7 +111,8 @@ def _awaiting(action: Callable[[], Awaitable[None]]) -> Callable[[web.Request], 
     return handle
 
 
-def _journal_row(change: Change) -> Json:
+def journal_row(change: Change) -> Json:
+    """A write, as the journal shows it."""
     namespace, name = change.key
     row: Json = {"revision": change.revision, "time_ns": change.time_ns, "namespace": namespace, "name": name}
     if change.after is not None:

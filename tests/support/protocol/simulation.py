@@ -5,6 +5,9 @@ killed and restarted between any two steps, with and without a parting lease, th
 and go, and clocks run at different rates. The kernel is modelled by its rule alone: an entry of the control's epoch
 answers while the fence lies ahead, no further than a lease, and a little after it was taken out (`on_wire`).
 
+With `recording` the cluster also writes the trace that agents write (`core/ownership/tracing`), and the journal of the
+API server, both in the order of its steps.
+
 Besides that never two answer, some rules are checked where they apply: an entry needs an own CAS and a renewal that
 was sent after it; nothing is released that the kernel answers for; no own heartbeat is stored while the kernel has a
 longer fence than it allows. All of this is checked in every step, whoever drives the simulation: chance
@@ -19,11 +22,12 @@ was granted.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from ipaddress import IPv4Address
-from typing import Any
+from typing import Any, ClassVar
 
 from arpguard.addresses import MacAddress
 from arpguard.core.ownership.lease import Times
@@ -51,6 +55,7 @@ from arpguard.core.ownership.records import (
     WriteHeartbeat,
     epoch_number,
 )
+from arpguard.core.ownership.tracing import TracedOwnership, effect_line, plain
 from arpguard.core.vouching.lingering import Lingering
 from arpguard.core.vouching.voucher import (
     AdoptedTerm,
@@ -160,6 +165,7 @@ class Api:
         self.writes = 0
         self.reads: list[str] = []  # of heartbeats
         self.shown: list[object] = []  # to all
+        self.journal: Callable[[object, Heartbeat | Claim | None], None] = lambda _name, _value: None  # of every write
         self._revision = 0
 
     def _version(self, old: Version | None) -> Version:
@@ -168,6 +174,7 @@ class Api:
 
     def _store(self, name: object, value: Heartbeat | Claim | None, *, quiet: bool = False) -> None:
         """`quiet`: nobody is shown it but the node whose heartbeat it is."""
+        self.journal(name, value)
         if value is None:
             self.objects.pop(name, None)
         else:
@@ -300,7 +307,8 @@ class Node:
         kept = [vip for vip, epoch in self.kernel.entries.items() if epoch == self.kernel.epoch]
         for vip in set(self.kernel.entries) - set(kept):
             del self.kernel.entries[vip]
-        self.core = Ownership(
+        traced = self.sim.lines is not None
+        self.core = (partial(TracedOwnership, tell=self.tell) if traced else Ownership)(
             self.name,
             self.instance,
             self.times,
@@ -319,6 +327,10 @@ class Node:
         for name, value in self.sim.api.objects.items():
             self.watch.append((name, value))
         self.wish(self.wanted)
+
+    def tell(self, event: str, what: Mapping[str, Any]) -> None:
+        """A line of this agent's trace."""
+        self.sim.record({"ns": self.now(), "node": self.name, "instance": self.instance, "event": event, **what})
 
     def take(self, effects: list[Any]) -> None:
         self.todo.extend(effects)
@@ -385,6 +397,9 @@ class Node:
     def do_next(self) -> None:
         effect = self.todo.popleft()
         self.note_step("does", effect)
+        told = effect_line(effect) if self.sim.lines is not None else None
+        if told is not None:
+            self.tell(*told)
         if isinstance(effect, SetFence):
             self.kernel.epoch, self.kernel.fence, self.kernel.lease = effect.epoch, effect.fence_ns, effect.lease_ns
             self.sim.check()
@@ -598,11 +613,31 @@ class DoubleAnswerError(BrokenRuleError):
     pass
 
 
+@dataclass
+class Recorded:
+    """The trace of a simulated cluster, and how fast each node's clock ran."""
+
+    lines: list[dict[str, Any]]
+    rates: dict[str, float]
+
+
+@contextmanager
+def recording() -> Iterator[list[Recorded]]:
+    """Meanwhile every cluster that is made writes a trace; those are in the list, in the order of their making."""
+    Simulation.recorded = []
+    try:
+        yield Simulation.recorded
+    finally:
+        Simulation.recorded = None
+
+
 class Simulation:
     """`rates`: how fast each node's clock runs. `vouching`: each node may name another one as its voucher.
 
     `seeks`: while all is done quickly, it names the next one. `bound`: the lease of nodes that are bound to theirs.
     """
+
+    recorded: ClassVar[list[Recorded] | None] = None
 
     def __init__(
         self,
@@ -629,9 +664,25 @@ class Simulation:
         self.vips = VIPS[:vips]
         self.trace: deque[tuple[float, str, str, object]] = deque(maxlen=400)
         self._epochs = 0
+        self.lines: list[dict[str, Any]] | None = None  # the trace
+        if self.recorded is not None:
+            self.lines = []
+            self.recorded.append(Recorded(self.lines, {f"n{number}": rate for number, rate in enumerate(rates)}))
+            self.api.journal = self.journal
         self.nodes: list[Node] = []
         for number, rate in enumerate(rates):
             self.nodes.append(Node(self, f"n{number}", rate))
+
+    def record(self, line: dict[str, Any]) -> None:
+        """`at`: one clock for all, which no node has."""
+        if self.lines is not None:
+            self.lines.append({"at": int(self.time * MS) + self.steps, **line})
+
+    def journal(self, name: object, value: Heartbeat | Claim | None) -> None:
+        """A write of the API server, as a line of the trace."""
+        kind, of = ("heartbeat", "of") if isinstance(name, str) else ("claim", "vip")
+        found = None if value is None else plain(value)
+        self.record({"event": f"{kind} stored", of: str(name), "found": found})
 
     def vouched(self, times: Times) -> Times:
         """The same, and what nodes that are bound to a voucher have, if there are any."""

@@ -70,6 +70,21 @@ def test_agent_without_a_configuration_exits_2_and_says_what_to_name(run):
     )
 
 
+@pytest.mark.parametrize(
+    ("words", "wrong"),
+    [
+        (["--config", "x"], "traces the claim protocol, which needs a cluster: give --configmap, or omit it"),
+        (
+            ["--configmap", "arpguard/arpguard"],
+            "cannot write /nowhere/trace: No such file or directory; name a file in a folder that exists",
+        ),
+    ],
+    ids=["standalone", "no such folder"],
+)
+def test_agent_that_cannot_trace_exits_2_and_says_why(words, wrong, run):
+    assert run("agent", *words, "--trace", "/nowhere/trace") == (2, "", f"arpguard agent: --trace: {wrong}\n")
+
+
 def test_good_configuration_exits_0(tmp_path, run):
     path = tmp_path / "config.yaml"
     path.write_text("vips: [{address: 192.0.2.1, owner: external}]")

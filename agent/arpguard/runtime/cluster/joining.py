@@ -9,6 +9,8 @@ import os
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
 
 from arpguard.addresses import Address
 from arpguard.clock import boot_ns
@@ -16,6 +18,7 @@ from arpguard.core.desired import NOBODY
 from arpguard.core.leasetimes import times_of
 from arpguard.core.ownership.machine import Ownership
 from arpguard.core.ownership.records import NOTHING_KEPT, Heartbeat, Kept, KernelTerm, epoch_number
+from arpguard.core.ownership.tracing import TracedOwnership
 from arpguard.core.vouching.trials import Trials, clean_ns
 from arpguard.kube.errors import ClusterError
 from arpguard.kube.records import Records
@@ -29,6 +32,7 @@ from arpguard.runtime.cluster.requests import Requests
 from arpguard.runtime.cluster.segment import Segment
 from arpguard.runtime.cluster.standings import Standings
 from arpguard.runtime.cluster.terms import ReadSecret, Terms
+from arpguard.runtime.cluster.tracing import TracedLeases, TraceFile
 from arpguard.runtime.cluster.vouching import Vouching
 from arpguard.runtime.waking import is_set_within
 from arpguard.units import NS_PER_S
@@ -64,12 +68,18 @@ class Left:
 
 
 async def join(
-    here: Here, left: Left, records: tuple[Records, Records], alone: asyncio.Event, read_secret: ReadSecret
+    here: Here,
+    left: Left,
+    records: tuple[Records, Records],
+    alone: asyncio.Event,
+    read_secret: ReadSecret,
+    trace: Path | None = None,
 ) -> Membership:
     """Waits until this node may take part, and makes it a member.
 
     `records`: one connection for its own heartbeat, and one for everything else. `alone` is set once no program of
     another build answers. `read_secret` reads the cluster's secret from the Secret of the given name.
+    `trace`: the file for the protocol's events, None: none.
     """
     hearts, others = records
     found = await _own_heartbeat(here.node, hearts)
@@ -83,13 +93,16 @@ async def join(
     # No `await` from here on, so no change of a Lease is missed.
     times = times_of(here.outlook.lease, vouched=kept.term.number != 0)  # until a configuration says that it is none
     instance = str(uuid.uuid4())
-    ownership = Ownership(here.node, instance, times, lambda: str(uuid.uuid4()), kept)
+    traced = TraceFile(trace, here.node, instance) if trace else None
+    protocol = partial(TracedOwnership, tell=traced.tell) if traced else Ownership
+    ownership = protocol(here.node, instance, times, lambda: str(uuid.uuid4()), kept)
     requests = Requests(here.node, hearts, others)
     links = LinkPublisher(here, found.links if found and kept.epoch else ())
     owned = left.owned if kept.epoch else {}
     standings = Standings(here, ownership, owned)
     segment = Segment(here, ownership)
-    leases = Leases(here, ownership, requests, standings, terms, links, segment)
+    performer = partial(TracedLeases, traced) if traced else Leases
+    leases = performer(here, ownership, requests, standings, terms, links, segment)
     granting = Granting(here, ownership, instance, leases, terms, Trials(clean_ns(os.environ)))
     vouching = Vouching(here, ownership, leases, links, terms, granting)
 

@@ -128,7 +128,10 @@ class Kubernetes:
         here = Here(self._identity.node, self._kernel, self._cluster, self._outlook, self)
         limit_s = timeout_s(times_of(self._outlook.lease))
         hearts, others = (Records(LeaseWriter(each, self._identity.namespace, limit_s)) for each in self._clients[1:])
-        self._membership = membership = await join(here, self._left, (hearts, others), self._alone, self._read_secret)
+        trace = self._settings.trace
+        self._membership = membership = await join(
+            here, self._left, (hearts, others), self._alone, self._read_secret, trace
+        )
         self._refresh_state()
         await membership.run()
 

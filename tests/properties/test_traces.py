@@ -1,0 +1,222 @@
+"""From traces alone the checker names every broken rule of the claim protocol, and it accepts correct runs."""
+
+from contextlib import suppress
+
+import pytest
+
+from properties.broken_rules import RULES
+from properties.vouched_rules import OTHER_RULES
+from properties.vouched_rules import RULES as VOUCHED_RULES
+from properties.vouched_walks import VouchedWalk
+from properties.walks import RandomWalk, TroubledWalk
+from support.protocol.simulation import Simulation, recording
+from support.protocol.stories import SCENARIOS, a_pair
+from support.protocol.trace_rules import AFTER, BEFORE, broken_rules
+from support.protocol.vouched_stories import STORIES
+
+ONE = "at most one node answers"
+ITS_OWN = "who answers has the claim"
+EPOCH_ENDS = "with its epoch a node's right to answer ends"
+ONCE = "an epoch is used once"
+PROBE = "a node probes before it takes a free claim"
+FENCE = "1 Renew: the fence counts from when a renewal was sent that succeeded"
+CONFIRMED_FENCE = "1 Renew: only success moves the fence"
+READS = "1 Renew: after anything but success it reads"
+FREE = "2 Claim: only what is free"
+ENTRY = "2 Claim: an entry after a CAS and a renewal"
+CONFIRMED_CLAIM = "2 Claim: only in a confirmed epoch"
+SILENT = "3 Revoke: only what was silent for its lease, or V7, V17"
+MISSING = "3 Revoke: a missing heartbeat comes after the longest lease"
+SETTLES = "3 Revoke: a new heartbeat voids nothing for a lease"
+VERSION = "3 Revoke: exactly the version that was seen"
+CLAIM_VERSION = "2 Claim: exactly the version that was seen"
+HAND_OVER = "4 Hand over: the kernel first"
+CUT = "6 Part: the fence is cut before a shorter lease is sent"
+TERM_ONCE = "V1 Name: a term is named once"
+TERM_NAMED = "V2 Tell the kernel afterwards"
+UN_BIND = "V8 Un-bind, V9 Begin again"
+
+TOLD = {
+    "fence counted from the response": FENCE,
+    "no margin": FENCE,
+    "half the margin": FENCE,
+    "revoked too early": SILENT,
+    "revoked a little too early": SILENT,
+    "published lease ignored": SILENT,
+    "unknown renewal counted": READS,
+    "late taken for void without a revocation": FREE,
+    "silence in an outage held against others": SILENT,
+    "lease of a deleted heartbeat forgotten": MISSING,
+    "void concluded from a stale heartbeat": FREE,
+    "void by an object that was made just now": SETTLES,
+    "release of an epoch that is over taken for a hand-over": PROBE,
+    "missing heartbeat taken for void": FREE,
+    "same epoch kept after a revocation": ONCE,
+    "answered before a renewal confirms": ENTRY,
+    "answered after a renewal that was sent before": ENTRY,
+    "answered on the strength of a read": ENTRY,
+    "released before it is cleared": HAND_OVER,
+    "released before it is drained": HAND_OVER,
+    "a shorter lease published under a longer fence": CUT,
+    "a cut fence extended again": FENCE,
+}
+# Of the rules of vouching those that agents and the API server show; what vouchers grant is not in a trace.
+VOUCHED_TOLD = {
+    "v-unbinds-early": UN_BIND,
+    "v-unbinds-unsure": UN_BIND,
+    "v-term-first": UN_BIND,
+    "v-parts-swapped": UN_BIND,
+    "v-binds-early": TERM_NAMED,
+    "v-term-again": TERM_ONCE,
+    "v-no-reread": SILENT,
+    "v-no-version": EPOCH_ENDS,
+    "v-old-revokes": SILENT,
+    "v-flat-margin": FENCE,
+    "v-no-cut": CUT,
+    "v-parts-uncut": CUT,
+    "v-short-wait": SILENT,
+    "v-chain-unbound": SILENT,
+    "v-chain-early": SILENT,
+    "v-chain-no-version": VERSION,
+    "v-settles-early": SETTLES,
+    "v-quiet-lease-shown": SILENT,
+    "v-quiet-decided-unread": SILENT,
+    "v-quiet-chain-unread": SILENT,
+    "settles when a bound node would be silent": ITS_OWN,
+    "a claim that names no heartbeat is void by any": SETTLES,
+    "revoked by one that has not renewed since": SILENT,
+    "silence in an outage held against others": SILENT,
+}
+
+
+def found_in(run):
+    """What the checker finds in the traces of all clusters that a run makes, however that ends."""
+    with recording() as recorded, suppress(AssertionError):
+        run()
+    assert recorded, "no cluster"
+    return [each for trace in recorded for each in broken_rules(trace.lines, trace.rates)]
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
+def test_the_trace_tells_a_broken_rule(rule, monkeypatch):
+    rule.apply(monkeypatch)
+
+    assert TOLD[rule.name] in {each.rule for each in found_in(rule.scenario)}
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
+def test_no_capture_is_needed_for_it(rule, monkeypatch):
+    """The same, while the simulation looks at nothing that happens."""
+    for check in ("check", "check_right", "check_bound"):
+        monkeypatch.setattr(Simulation, check, lambda *_: None)
+    rule.apply(monkeypatch)
+
+    assert TOLD[rule.name] in {each.rule for each in found_in(rule.scenario)}
+
+
+@pytest.mark.parametrize(
+    "rule", [each for each in (*VOUCHED_RULES, *OTHER_RULES) if each.name in VOUCHED_TOLD], ids=lambda rule: rule.name
+)
+def test_the_trace_tells_a_broken_rule_of_vouching(rule, monkeypatch):
+    rule.apply(monkeypatch)
+
+    assert VOUCHED_TOLD[rule.name] in {each.rule for each in found_in(rule.story)}
+
+
+def test_every_broken_rule_of_the_claim_protocol_is_in_the_table():
+    assert TOLD.keys() == {rule.name for rule in RULES}
+    assert VOUCHED_TOLD.keys() <= {rule.name for rule in (*VOUCHED_RULES, *OTHER_RULES)}
+
+
+@pytest.mark.parametrize("story", [*SCENARIOS, *STORIES], ids=lambda story: story.__name__)
+def test_a_story_that_goes_well_breaks_no_rule(story):
+    assert found_in(story) == []
+
+
+@pytest.mark.parametrize("walk", [RandomWalk, TroubledWalk])
+@pytest.mark.parametrize("seed", range(2))
+def test_a_random_walk_breaks_no_rule(seed, walk):
+    def run():
+        walked = walk(seed, (1.0, 1.18, 0.82))
+        for _ in range(1500):
+            walked.step()
+        walked.sim.settle()
+
+    assert found_in(run) == []
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_random_walk_with_vouching_breaks_no_rule(seed):
+    def run():
+        walked = VouchedWalk(seed)
+        for _ in range(60):
+            walked.step()
+
+    assert found_in(run) == []
+
+
+# ---- lines that are changed afterwards: the rules of which no broken code reminds ----
+
+
+def a_trace():
+    """Both nodes had the VIP, one after the other."""
+    with recording() as recorded:
+        sim, owner, _ = a_pair()
+        owner.wish(())
+        sim.run_quickly(10)
+    return recorded[0].lines
+
+
+def rules_of(lines):
+    return [each.rule for each in broken_rules(lines)]
+
+
+def first(lines, event, node):
+    return next(number for number, line in enumerate(lines) if line["event"] == event and line["node"] == node)
+
+
+def test_two_nodes_that_answer_are_named_with_the_lines():
+    lines = a_trace()
+    put_in = first(lines, "entry put in", "n0")
+    taken_out = first(lines, "entry taken out", "n0")
+    del lines[taken_out]
+
+    found = [each for each in broken_rules(lines) if each.rule == ONE]
+    assert [(each.node, each.vip) for each in found[:1]] == [("n1", "192.0.2.1")]
+    assert put_in + 1 in found[0].lines
+    assert str(found[0]).startswith(f"{ONE}: n1, 192.0.2.1: n0 answers, too (lines {put_in + 1}, ")
+
+
+def test_a_claim_in_an_epoch_that_no_renewal_confirmed():
+    lines = a_trace()
+    lines[first(lines, "claim sent", "n0")]["effect"]["epoch"] = "another"
+
+    assert CONFIRMED_CLAIM in rules_of(lines)
+
+
+def test_a_fence_in_an_epoch_that_no_renewal_confirmed():
+    lines = a_trace()
+    fence = next(line for line in lines if line["event"] == "fence set" and line["effect"]["fence_ns"])
+    fence["effect"]["epoch"] = "another"
+
+    assert CONFIRMED_FENCE in rules_of(lines)
+
+
+def test_a_cas_that_replaced_another_version():
+    lines = a_trace()
+    answered = [line for line in lines if line["event"] == "claim answered"][-1]
+    answered["sent"]["version"] = "uid-9/9"
+
+    assert CLAIM_VERSION in rules_of(lines)
+
+
+def test_lines_of_an_agent_whose_beginning_is_missing_are_left_out():
+    lines = a_trace()
+
+    assert rules_of(lines[first(lines, "started", "n0") + 1 :]) == []
+
+
+def test_every_rule_of_the_checker_has_been_seen_to_be_told():
+    known = {rule for rules in (*BEFORE.values(), *AFTER.values()) for rule, _ in rules}
+
+    assert known == {*TOLD.values(), *VOUCHED_TOLD.values(), ONE, CONFIRMED_CLAIM, CONFIRMED_FENCE, CLAIM_VERSION}

@@ -1,0 +1,302 @@
+"""What the lines of a trace say about a cluster: its kernels, its nodes and the API server's objects, as one state.
+
+It takes nothing from the code under test but the names in the lines. A line has `at`, a clock for all of them; that of
+a node has `ns`, too, which is its boot clock.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+Json: TypeAlias = dict[str, Any]
+
+NEVER = -(1 << 62)
+S_NS = 1_000_000_000
+
+
+@dataclass
+class Kernel:
+    """`entries`, `draining`: the epoch of each VIP that the node answers for, or did until a moment ago."""
+
+    epoch: str = ""
+    fence_ns: int = 0
+    lease_ns: int = 0
+    entries: dict[str, str] = field(default_factory=dict)
+    draining: dict[str, str] = field(default_factory=dict)
+    term: str = ""
+    lines: dict[str, int] = field(default_factory=dict)  # the last about the fence, and about each VIP
+
+    def may_answer(self, now_ns: int) -> bool:
+        """By the API's fence: with a voucher it is silent earlier, which no agent sees."""
+        return bool(self.epoch) and 0 < self.fence_ns - now_ns <= self.lease_ns
+
+    def answers(self, vip: str, now_ns: int) -> bool:
+        epoch = self.entries.get(vip) or self.draining.get(vip)
+        return epoch == self.epoch and self.may_answer(now_ns)
+
+
+@dataclass
+class Outages:
+    """`lost_ns`: the last write of any node before this one could not renew; `over_ns`: when the last outage ended."""
+
+    written_ns: int = 0
+    lost_ns: int | None = None
+    over_ns: int = NEVER
+
+    def failed(self) -> None:
+        if self.lost_ns is None:
+            self.lost_ns = self.written_ns
+
+    def renewed(self, now_ns: int, outage_ns: int) -> None:
+        if self.lost_ns is not None and now_ns - self.lost_ns >= outage_ns:
+            self.over_ns = now_ns
+        self.lost_ns, self.written_ns = None, now_ns
+
+
+@dataclass
+class Agent:
+    """One incarnation. `reach_ns`: how far its renewals allow the fence to go.
+
+    `claimed`: VIPs and epochs of CAS that succeeded, and when it heard that; `confirmed`: those with a renewal since.
+    `seen`: when it first saw each version of a node's heartbeat, None for its absence.
+    """
+
+    times: Json
+    epochs: set[str] = field(default_factory=set)  # that it knows the API server to have
+    unread: bool = False  # a renewal failed, and it has not read its heartbeat since
+    reach_ns: int = 0
+    renewed_ns: int = NEVER  # when the last renewal that was applied was sent
+    claimed: dict[tuple[str, str], int] = field(default_factory=dict)
+    confirmed: set[tuple[str, str]] = field(default_factory=set)
+    seen: dict[str, dict[str | None, int]] = field(default_factory=lambda: defaultdict(dict))
+    last_seen: dict[str, Json | None] = field(default_factory=dict)
+    probed: set[str] = field(default_factory=set)  # VIPs that no host had when it probed last
+    outages: Outages = field(default_factory=Outages)
+
+    def answers_ns(self, renewal: Json) -> int:
+        """How long after it was sent a renewal lets the kernel answer: rules 1 and 6, and V15."""
+        lease_ns, times = renewal["duration_ns"], self.times
+        if renewal["bound"] and times["bound_ns"] > times["duration_ns"]:
+            return int(lease_ns - times["bound_margin_ns"])
+        return int(lease_ns - lease_ns * times["margin_ns"] // times["duration_ns"])
+
+
+@dataclass
+class Stored:
+    """What a version of an object replaced, and when. `void`: of a claim, whether its holder's epoch was over then."""
+
+    before: Json | None
+    at: int
+    number: int
+    void: bool = False
+
+
+@dataclass
+class Store:
+    """The API server's Leases, by its journal."""
+
+    heartbeats: dict[str, Json] = field(default_factory=dict)
+    claims: dict[str, Json] = field(default_factory=dict)
+    versions: dict[str, Stored] = field(default_factory=dict)
+    claim_of: dict[str, Json] = field(default_factory=dict)  # by version
+    heartbeat_of: dict[str, Json] = field(default_factory=dict)  # by version
+    ended: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))  # epochs of a node
+    made: dict[str, tuple[int, int]] = field(default_factory=dict)  # when an object came, by uid, and its lease
+    epochs: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))  # that an object ever had, by uid
+    longest_ns: dict[str, int] = field(default_factory=dict)  # what heartbeats of a node ever published
+    over: dict[tuple[str, str, str], int] = field(default_factory=dict)  # when a node, epoch and instance ended
+    terms: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))  # that a node ever named
+
+    def is_void(self, claim: Json) -> bool:
+        heartbeat = self.heartbeats.get(claim["holder"])
+        return heartbeat is not None and heartbeat["epoch"] not in ("", claim["epoch"])
+
+
+def uid(version: str) -> str:
+    return version.partition("/")[0]
+
+
+class Cluster:
+    """All of it. `rates`: how fast the nodes' clocks run, where that is not 1."""
+
+    def __init__(self, rates: Mapping[str, float]) -> None:
+        self._rates = rates
+        self.kernels: dict[str, Kernel] = defaultdict(Kernel)
+        self.agents: dict[str, Agent] = {}
+        self.store = Store()
+
+    def now_ns(self, node: str, at: int) -> int:
+        """What a node's boot clock shows."""
+        return int(at * self._rates.get(node, 1.0))
+
+    def take(self, line: Json, number: int) -> None:
+        """The next line."""
+        does = _TAKES.get(line["event"])
+        if does is not None:
+            does(self, line, number)
+
+    # ---- lines of agents ----
+
+    def _started(self, line: Json, number: int) -> None:
+        kept, node = line["kept"], line["node"]
+        agent = self.agents[node] = Agent(line["times"], {kept["epoch"]} - {""})
+        agent.reach_ns = kept["fence_ns"]
+        self.kernels[node] = Kernel(
+            epoch=kept["epoch"],
+            fence_ns=kept["fence_ns"],
+            lease_ns=max(line["times"].values()),
+            entries=dict.fromkeys(kept["vips"], kept["epoch"]),
+            term=str(kept["term"]["number"] or ""),
+            lines=dict.fromkeys(["fence", *kept["vips"]], number),
+        )
+
+    def _times_set(self, line: Json, _number: int) -> None:
+        self.agents[line["node"]].times = line["times"]
+
+    def _fence_set(self, line: Json, number: int) -> None:
+        kernel, effect = self.kernels[line["node"]], line["effect"]
+        kernel.epoch, kernel.fence_ns, kernel.lease_ns = effect["epoch"], effect["fence_ns"], effect["lease_ns"]
+        kernel.lines["fence"] = number
+
+    def _put_in(self, line: Json, number: int) -> None:
+        kernel, effect = self.kernels[line["node"]], line["effect"]
+        kernel.entries[effect["vip"]] = effect["epoch"]
+        kernel.lines[effect["vip"]] = number
+
+    def _taken_out(self, line: Json, number: int) -> None:
+        kernel, effect = self.kernels[line["node"]], line["effect"]
+        epoch = kernel.entries.pop(effect["vip"], "")
+        if effect["drain"] and epoch:
+            kernel.draining[effect["vip"]] = epoch
+        kernel.lines[effect["vip"]] = number
+
+    def _drained(self, line: Json, _number: int) -> None:
+        self.kernels[line["node"]].draining.pop(line["vip"], None)
+
+    def _term_set(self, line: Json, number: int) -> None:
+        self.kernels[line["node"]].term = line["effect"]["term"]["uuid"]
+        self.kernels[line["node"]].lines["term"] = number
+
+    def _term_cleared(self, line: Json, number: int) -> None:
+        self.kernels[line["node"]].term = ""
+        self.kernels[line["node"]].lines["term"] = number
+
+    def _heartbeat_sent(self, line: Json, _number: int) -> None:
+        agent, effect = self.agents[line["node"]], line["effect"]
+        if effect["node"] == line["node"]:
+            agent.reach_ns = min(agent.reach_ns, line["ns"] + agent.answers_ns(effect))
+
+    def _heartbeat_answered(self, line: Json, _number: int) -> None:
+        agent, sent = self.agents[line["node"]], line["sent"]
+        applied = line["outcome"] == "applied"
+        if sent["node"] != line["node"]:
+            if applied:
+                self._look(agent, sent["node"], {**sent, "instance": "", "version": line["version"]}, line["ns"])
+            return
+        if not applied:
+            agent.outages.failed()
+            agent.unread = True
+            return
+
+        agent.outages.renewed(line["ns"], agent.times["duration_ns"])
+        agent.epochs.add(sent["epoch"])
+        agent.renewed_ns = line["sent_ns"]
+        agent.reach_ns = line["sent_ns"] + agent.answers_ns(sent)
+        agent.confirmed |= {each for each, heard_ns in agent.claimed.items() if heard_ns < line["sent_ns"]}
+
+    def _heartbeat_seen(self, line: Json, _number: int) -> None:
+        agent, of, found = self.agents[line["node"]], line["of"], line["found"]
+        if of != line["node"]:
+            self._look(agent, of, found, line["ns"])
+        elif line["event"] == "heartbeat read":
+            agent.unread = False
+            if found is not None and found["instance"] == line["instance"]:
+                agent.epochs.add(found["epoch"])
+
+    def _look(self, agent: Agent, of: str, found: Json | None, now_ns: int) -> None:
+        version = found["version"] if found else None
+        before = agent.last_seen.get(of)
+        if before and version and uid(version) == uid(before["version"]) and _is_older(version, before["version"]):
+            return
+        if of not in agent.last_seen or version != (before["version"] if before else None):
+            agent.seen[of][version] = now_ns
+            agent.outages.written_ns = now_ns
+            agent.last_seen[of] = found
+
+    def _not_read(self, line: Json, _number: int) -> None:
+        if line["of"] == line["node"]:
+            self.agents[line["node"]].outages.failed()
+
+    def _claim_answered(self, line: Json, _number: int) -> None:
+        agent, sent = self.agents[line["node"]], line["sent"]
+        key = sent["vip"], sent["epoch"]
+        if line["outcome"] == "applied" and sent["holder"] == line["node"]:
+            agent.claimed[key] = line["ns"]
+            agent.confirmed.discard(key)
+
+    def _claim_sent(self, line: Json, _number: int) -> None:
+        agent, effect = self.agents[line["node"]], line["effect"]
+        if effect["holder"] != line["node"]:
+            for claimed in [claimed for claimed in agent.claimed if claimed[0] == effect["vip"]]:
+                del agent.claimed[claimed]
+                agent.confirmed.discard(claimed)
+
+    def _probed(self, line: Json, _number: int) -> None:
+        probed = self.agents[line["node"]].probed
+        (probed.add if line["taken_by"] is None else probed.discard)(line["vip"])
+
+    # ---- lines of the API server ----
+
+    def _heartbeat_stored(self, line: Json, number: int) -> None:
+        store, node, found = self.store, line["of"], line["found"]
+        before = store.heartbeats.pop(node, None)
+        if found is None:
+            return
+        store.heartbeats[node] = found
+        store.versions[found["version"]] = Stored(before, line["at"], number)
+        store.heartbeat_of[found["version"]] = found
+        store.made.setdefault(uid(found["version"]), (line["at"], found["duration_ns"]))
+        store.epochs[uid(found["version"])].add(found["epoch"])
+        store.longest_ns[node] = max(store.longest_ns.get(node, 0), found["duration_ns"])
+        if found["voucher"]:
+            store.terms[node].add(found["voucher"]["term"])
+        if before and before["epoch"] != found["epoch"]:
+            store.ended[node].add(before["epoch"])
+        if before and any(before[each] != found[each] for each in ("epoch", "instance")):
+            store.over[node, before["epoch"], before["instance"]] = line["at"]
+
+    def _claim_stored(self, line: Json, number: int) -> None:
+        store, vip, found = self.store, line["vip"], line["found"]
+        before = store.claims.pop(vip, None)
+        if found is not None:
+            store.claims[vip] = found
+            store.versions[found["version"]] = Stored(before, line["at"], number)
+            store.claim_of[found["version"]] = found
+
+
+def _is_older(version: str, other: str) -> bool:
+    mine, theirs = (each.partition("/")[2] for each in (version, other))
+    return mine.isdecimal() and theirs.isdecimal() and int(mine) < int(theirs)
+
+
+_TAKES = {
+    "started": Cluster._started,
+    "times set": Cluster._times_set,
+    "fence set": Cluster._fence_set,
+    "entry put in": Cluster._put_in,
+    "entry taken out": Cluster._taken_out,
+    "entry drained": Cluster._drained,
+    "term set": Cluster._term_set,
+    "term cleared": Cluster._term_cleared,
+    "heartbeat sent": Cluster._heartbeat_sent,
+    "heartbeat answered": Cluster._heartbeat_answered,
+    "heartbeat seen": Cluster._heartbeat_seen,
+    "heartbeat read": Cluster._heartbeat_seen,
+    "heartbeat not read": Cluster._not_read,
+    "claim sent": Cluster._claim_sent,
+    "claim answered": Cluster._claim_answered,
+    "probe answered": Cluster._probed,
+    "heartbeat stored": Cluster._heartbeat_stored,
+    "claim stored": Cluster._claim_stored,
+}
