@@ -205,7 +205,7 @@ CLUSTER: tuple[spec.Spec[ClusterLook], ...] = (
     ),
     spec.Counter(
         "arpguard_vouched_deaths_total",
-        "Nodes that this one found dead as their voucher, since the agent started; each is revoked at once",
+        "Nodes that this node, as their voucher, found dead since the agent started; it revokes each at once",
         "when it grows: a node died, or its segment lost every frame for d",
         _of_vouching(lambda vouching: vouching.decided),
     ),

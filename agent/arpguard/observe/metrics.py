@@ -201,23 +201,23 @@ def _audit_age_s(sample: NodeSample) -> float | None:
 _NODE: tuple[spec.Spec[NodeSample], ...] = (
     spec.Counter(
         "arpguard_frames_total",
-        "Frames of ARP and neighbour discovery judged since the kernel's maps were made; those of action observed "
-        "only counted, and passed",
+        "ARP and neighbour discovery frames judged since the kernel's maps were made; with action observed the guard "
+        "only counted them, and they passed",
         "when reason conflict grows: another host claims a VIP; or fenced: this node lost the right to answer",
         _frames,
         ("verdict", "reason", "action"),
     ),
     spec.Gauge(
         "arpguard_vips",
-        "VIPs on guarded links, by who may answer and the mode in force; a VIP on two links is two",
+        "VIPs on guarded links, by who may answer and by mode; a VIP on two links counts twice",
         "when kind unclaimed is above 0: no host answers for those",
         _vips,
         ("kind", "mode"),
     ),
     spec.Gauge(
         "arpguard_vip_owner",
-        "1 for each VIP that this node answers for, with the Service that it is from; Service and namespace are empty "
-        "for one of the configuration; at most 1000 are listed",
+        "1 for each VIP that this node answers for, with its Service; service and namespace are empty for a VIP from "
+        "the configuration; at most 1000 are listed",
         "when two nodes have the same VIP for more than a scrape: both answer for it",
         _owners,
         ("vip", "node", "service", "namespace"),
@@ -226,7 +226,7 @@ _NODE: tuple[spec.Spec[NodeSample], ...] = (
         "arpguard_vip_owner_since_timestamp_seconds",
         "Since when this node answers for each of these VIPs, in seconds since 1970; for VIPs that it had "
         "when the agent started, the time of that start",
-        "when it is recent although neither the VIP was to move nor the agent to start",
+        "when it is recent, but no move of the VIP and no start of the agent was planned",
         _since,
         ("vip",),
     ),
@@ -274,16 +274,16 @@ _NODE: tuple[spec.Spec[NodeSample], ...] = (
     spec.Counter(
         "arpguard_events_total",
         "Reports of decisions: delivered to the agent's ring buffer, limited (many equal ones), lost to a full "
-        "ring, and received by the agent since it started; frames are counted whatever becomes of their reports",
+        "ring, and received by the agent since it started; every frame is counted, even if its report is lost",
         "when lost grows: decisions and conflicts that are listed have gaps",
         _events,
         ("outcome",),
     ),
     spec.Counter(
         "arpguard_vouching_frames_total",
-        "Frames of vouching that came in on guarded links since the kernel's maps were made, by what came of them: "
-        "pings and grants of this node's term did something, all others nothing",
-        "when forged grows: two nodes have different secrets, or a host on the segment makes frames up; or bad_stamp: "
+        "Vouching frames received on guarded links since the kernel's maps were made, by outcome: only pings and "
+        "grants of this node's term have an effect",
+        "when forged grows: two nodes have different secrets, or a host on the segment forges frames; or bad_stamp: "
         "grants come from before a restart of this machine, or are replayed",
         _vouching,
         ("what",),
@@ -329,7 +329,7 @@ _NODE: tuple[spec.Spec[NodeSample], ...] = (
     ),
     spec.Gauge(
         "arpguard_audit_age_seconds",
-        "Seconds since this node asked for the VIP that it has not asked for longest, of those that are its to ask for",
+        "The longest time since this node last asked for one of the VIPs that it has to ask for, in seconds",
         "when it is above twice audit.every: there are more VIPs than audit.rate allows for, so raise it",
         _audit_age_s,
     ),
