@@ -145,7 +145,7 @@ def test_nobody_is_followed_who_is_not_named(path):
     found = Cluster().ask(path)
 
     assert (found.node, found.problems) == ("", ())
-    assert found.why.startswith("nothing of ")
+    assert found.why.startswith("no object of ")
 
 
 def test_openelb_0_6_names_nobody_even_if_a_lease_of_0_5_was_left():
