@@ -102,6 +102,7 @@ class Entries:
     def __init__(self, kernel: Recorder) -> None:
         self._kernel = kernel
         self.read = lambda: TableContent(dict(kernel.entries), [])
+        self.is_untouched = lambda: False  # so that every look reads it
         self.write, self.delete = kernel.write_entries, kernel.delete
         self.tally = lambda _key: Tally(enforced=dict(kernel.counts))
 
@@ -113,6 +114,7 @@ class Entries:
 class Ranges:
     def __init__(self, kernel: Recorder) -> None:
         self.read = lambda: TableContent(dict(kernel.ranges), [])
+        self.is_untouched = lambda: False
         self.write, self.delete = kernel.write_ranges, kernel.delete_ranges
 
 
