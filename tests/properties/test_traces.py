@@ -216,6 +216,19 @@ def test_lines_of_an_agent_whose_beginning_is_missing_are_left_out():
     assert rules_of(lines[first(lines, "started", "n0") + 1 :]) == []
 
 
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
+def test_a_journal_that_ends_early_breaks_no_rule(scenario):
+    """It is read now and then, and agents write on after the last time."""
+    with recording() as recorded:
+        scenario()
+    lines = recorded[0].lines
+    stored = [number for number, line in enumerate(lines) if "stored" in line["event"]]
+    late = set(stored[len(stored) // 2 :])
+
+    cut = [line for number, line in enumerate(lines) if number not in late]
+    assert list(broken_rules(cut, recorded[0].rates)) == []
+
+
 def test_every_rule_of_the_checker_has_been_seen_to_be_told():
     known = {rule for rules in (*BEFORE.values(), *AFTER.values()) for rule, _ in rules}
 

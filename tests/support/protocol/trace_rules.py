@@ -188,6 +188,8 @@ def _probes_first(cluster: Cluster, line: Json) -> Found:
     if effect["holder"] != node:
         return
     claim = cluster.store.claim_of.get(effect["version"] or "")
+    if claim is None and effect["version"] is not None:
+        return  # the journal does not go so far
     if claim is not None and _answered_until_now(cluster, claim, effect, node):
         return
     if effect["vip"] not in cluster.agents[node].probed:
@@ -213,13 +215,13 @@ def _revokes_the_silent(cluster: Cluster, line: Json) -> Found:
     if of == node or version is None:
         return
     found, since_ns = cluster.store.heartbeat_of.get(version), agent.seen[of].get(version)
-    if found is None or since_ns is None:
+    if since_ns is None:
         yield node, "", f"it revokes {of} in a version that it has not seen", []
+        return
+    if found is None or _is_vouched_out(cluster, line, found):  # None: the journal does not go so far
         return
 
     stored = cluster.store.versions[version].number
-    if _is_vouched_out(cluster, line, found):
-        return
     if effect["early"]:
         yield node, "", f"it revokes {of} early, and is not its voucher, nor is that one over", [stored]
         return
