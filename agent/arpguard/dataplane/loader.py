@@ -215,7 +215,7 @@ def _load_with_maps(maps_dir: Path, build: Build, names: Collection[str]) -> tup
     """Programs, with the pinned maps or with new ones.
 
     Maps belong together: where one is missing, the others say more than they may. Without `grants`, entries would
-    hold by the API's fence alone (docs/vouching.md, V10).
+    hold by the API's fence alone (docs/vouching-rules.md, V10).
     """
     kept = _complete(maps_dir, build)
     maps = kept or _make_maps(build)
