@@ -461,7 +461,7 @@ async def test_service_with_a_nodes_address_is_told_of_by_one_node(one):
         await waited(lambda: one.events("VIPIsNodeAddress"))
         one.publish("last", [vip(51)])  # and what is told of the first is told when this is known
         await until(lambda: all(vip(51) in side.kube.state.vips for side in (here, there)))
-        await waited(lambda: here.kube._events._queue.empty() and there.kube._events._queue.empty())
+        await waited(lambda: here.kube._reports.events._queue.empty() and there.kube._reports.events._queue.empty())
 
         events = one.events("VIPIsNodeAddress")
         assert {event["regarding"]["name"] for event in events} == {"web"}
@@ -491,7 +491,7 @@ async def test_wrong_configmap_is_told_of_by_one_node(one):
             lambda: here.says("configuration: change rejected") and there.says("configuration: change rejected")
         )
         await waited(lambda: one.events("BadConfiguration"))
-        await waited(lambda: here.kube._events._queue.empty() and there.kube._events._queue.empty())
+        await waited(lambda: here.kube._reports.events._queue.empty() and there.kube._reports.events._queue.empty())
         one.publish("web", [vip(2)])  # what is told of the first is there when this is told
         await waited(lambda: one.events("VIPIsNodeAddress"))
 
@@ -507,7 +507,7 @@ async def test_one_node_tells_also_where_no_vip_is_elected(one):
         one.publish("web", [vip(2)])
         await until(lambda: all(side.says(str(vip(2))) for side in sides))
         await waited(lambda: one.events("VIPIsNodeAddress"))
-        await waited(lambda: all(side.kube._events._queue.empty() for side in sides))
+        await waited(lambda: all(side.kube._reports.events._queue.empty() for side in sides))
 
         assert len(one.events("VIPIsNodeAddress")) == 1
 

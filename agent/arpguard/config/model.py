@@ -91,12 +91,16 @@ class LeaseConfig:
 
 @dataclass(frozen=True, slots=True)
 class ServicesConfig:
-    """Which Services bring VIPs, and who owns those by default; `hold`: whether they are `unfenced`."""
+    """Which Services bring VIPs, and who owns those by default; `hold`: whether they are `unfenced`.
+
+    `owned_by`: whether owners write the annotation arpguard.io/owned-by.
+    """
 
     enabled: bool = True
     selector: tuple[tuple[str, str], ...] = ()
     owner: Owner = _ELECTED
     hold: bool = False
+    owned_by: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -236,7 +236,10 @@ def _labels(raw: Raw, place: Place) -> tuple[tuple[str, str], ...] | None:
 
 
 _OWNERS = choice({kind.value: Owner(kind) for kind in (OwnerKind.ELECT, OwnerKind.FOLLOW)})
-_SERVICES = section(model.ServicesConfig, {"enabled": TRUTH, "selector": _labels, "owner": _OWNERS, "hold": TRUTH})
+_SERVICES = section(
+    model.ServicesConfig,
+    {"enabled": TRUTH, "selector": _labels, "owner": _OWNERS, "hold": TRUTH, "owned_by": TRUTH},
+)
 
 _NAMESPACE = text(is_label, "the name of a namespace (lower case letters, digits and -)", LABEL)
 _LEASE_NAME = text(is_subdomain, "the name of a Lease (lower case letters, digits and -)", SUBDOMAIN)

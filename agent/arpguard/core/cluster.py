@@ -13,6 +13,7 @@ Key: TypeAlias = tuple[str, str]  # namespace and name
 Pairs: TypeAlias = tuple[tuple[str, str], ...]  # of labels or annotations, sorted by name
 
 PREFIX = "arpguard.io/"
+OWNED_BY = PREFIX + "owned-by"  # `core.ownedby`
 EXCLUDE_LABEL = "node.kubernetes.io/exclude-from-external-load-balancers"
 
 # Annotations of other announcers (docs/follow.md) that a `Service` keeps besides those under arpguard.io/.
@@ -30,9 +31,10 @@ MARKS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """A Service. `annotations` are those under arpguard.io/, `marks` those of other announcers (`MARKS`).
+    """A Service. `annotations` are those under arpguard.io/ but for `owned_by`, which agents write, and users do not.
 
-    `local_only` is externalTrafficPolicy Local; `made` is when, as the API server writes it (RFC 3339, seconds, UTC).
+    `marks` are the annotations of other announcers (`MARKS`). `local_only` is externalTrafficPolicy Local; `made` is
+    when, as the API server writes it (RFC 3339, seconds, UTC).
     """
 
     namespace: str
@@ -40,6 +42,7 @@ class Service:
     uid: str = ""
     labels: Pairs = ()
     annotations: Pairs = ()
+    owned_by: str = ""
     marks: Pairs = ()
     external_ips: tuple[Address, ...] = ()
     ingress_ips: tuple[Address, ...] = ()

@@ -10,7 +10,7 @@ from arpguard.config.model import AgentConfig, ServicesConfig
 from arpguard.config.reading import Place, Problems, ValueReader, section, text
 from arpguard.config.values import MODE, SHORT_OWNER, TRUTH
 from arpguard.core.bids import ANNOTATED, CONFIGURED, SELECTED, Bid
-from arpguard.core.cluster import PREFIX, Service
+from arpguard.core.cluster import OWNED_BY, PREFIX, Service
 from arpguard.core.reporting import Notice, Subject
 from arpguard.model import SERVICE_SOURCE, Owner, OwnerKind, Vip
 from arpguard.names import is_ifname
@@ -81,11 +81,12 @@ def offer_of(service: Service, config: ServicesConfig) -> Offer | None:
     name = name_of(service)
     vips = (Vip(at, owner, terms.mode, name, terms.interface, unfenced=unfenced) for at in service.addresses if owner)
 
+    left = [_left_behind(service)] if service.owned_by and not config.owned_by else []
     order = ANNOTATED if is_annotated else SELECTED, service.namespace, service.name
     subject = Subject("v1", "Service", service.namespace, service.name, service.uid)
     return Offer(
         bids=tuple(Bid(order, vip, name, subject, service.made) for vip in vips),
-        problems=tuple(f"{name}: {problem}" for problem in (*service.problems, *wrong)),
+        problems=tuple(f"{name}: {problem}" for problem in (*service.problems, *wrong, *left)),
         notices=tuple(Notice(subject, "BadAnnotation", ACTION, problem) for problem in wrong),
         local_only=service.local_only and owner is not None and owner.kind is OwnerKind.ELECT,
     )
@@ -94,6 +95,12 @@ def offer_of(service: Service, config: ServicesConfig) -> Offer | None:
 def name_of(service: Service) -> str:
     """The name of a Service as the source of a VIP."""
     return f"{SERVICE_SOURCE}{service.namespace}/{service.name}"
+
+
+def _left_behind(service: Service) -> str:
+    """The remedy where agents do not write the annotation any more: it may name a former owner."""
+    remove = f"kubectl -n {service.namespace} annotate service {service.name} {OWNED_BY}-"
+    return f"annotation {OWNED_BY} may name a former owner, for services.owned_by is false: remove it with `{remove}`"
 
 
 def _read(annotations: dict[str, str]) -> tuple[_Terms, list[str]]:

@@ -1,6 +1,7 @@
 """Since when this node has had its VIPs, as the entries in its kernel say."""
 
 from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 
 from arpguard.addresses import Address
 from arpguard.model import EntryKey, VipEntry
@@ -13,11 +14,18 @@ class Tenures:
     """One for each VIP that is answered for here; in another epoch a new one begins. Moments are of the boot clock.
 
     What the kernel had when the agent started counts from then: no entry says when it was written.
+    `changes` counts VIPs that came or went.
     """
 
     def __init__(self) -> None:
         self._begun: dict[Address, tuple[int, int]] = {}  # the epoch, and the moment
         self._seen: Mapping[EntryKey, VipEntry] = {}
+        self.changes = 0
+
+    @property
+    def vips(self) -> AbstractSet[Address]:
+        """The VIPs that are answered for here now."""
+        return self._begun.keys()
 
     def since_ns(self, vip: Address) -> int | None:
         """Since when this node has a VIP; None if it does not."""
@@ -38,6 +46,7 @@ class Tenures:
     def _settle(self, vips: Iterable[Address], epochs: Mapping[Address, int], now_ns: int) -> None:
         for vip in vips:
             epoch, begun = epochs.get(vip), self._begun.get(vip)
+            self.changes += (epoch is None) != (begun is None)
             if epoch is None:
                 self._begun.pop(vip, None)
             elif begun is None or begun[0] != epoch:

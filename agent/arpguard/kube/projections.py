@@ -17,6 +17,7 @@ from arpguard.config.model import CONFIG_KEY
 from arpguard.core.cluster import (
     EXCLUDE_LABEL,
     MARKS,
+    OWNED_BY,
     PREFIX,
     Announcement,
     ConfigMap,
@@ -184,12 +185,14 @@ def is_deleting(raw: JsonObject) -> bool:
 def service(raw: JsonObject) -> Service:
     """A core/v1 Service."""
     read = _Reading(raw)
+    annotations = read.pairs("metadata.annotations", PREFIX, MAX_ANNOTATION)
     return Service(
         namespace=read.name("metadata.namespace"),
         name=read.text("metadata.name"),
         uid=read.text("metadata.uid"),
         labels=read.pairs("metadata.labels"),
-        annotations=read.pairs("metadata.annotations", PREFIX, MAX_ANNOTATION),
+        annotations=tuple(pair for pair in annotations if pair[0] != OWNED_BY),
+        owned_by=next((text for key, text in annotations if key == OWNED_BY), ""),
         marks=read.marks(),
         external_ips=_addresses(read, read.items("spec.externalIPs", str)),
         ingress_ips=_addresses(read, _texts(read, "status.loadBalancer.ingress", "ip")),

@@ -68,3 +68,11 @@ def test_the_same_entries_are_looked_at_once():
     tenures.follow(entries, 5)
     tenures.follow(entries, 6)
     assert (entries.looks, tenures.since_ns(VIP)) == (1, 5)
+
+
+def test_changes_count_vips_that_come_and_go(tenures):
+    assert (tenures.changes, set(tenures.vips)) == (1, {VIP})
+    tenures.follow({HERE: an_entry(epoch=8)}, 6)
+    assert tenures.changes == 1, "the same VIP in another epoch"
+    tenures.follow({EntryKey(2, OTHER): an_entry()}, 7)
+    assert (tenures.changes, set(tenures.vips)) == (3, {OTHER})

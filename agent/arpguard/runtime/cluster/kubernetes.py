@@ -32,6 +32,7 @@ from arpguard.runtime.cluster.judging import Judge
 from arpguard.runtime.cluster.member import Membership
 from arpguard.runtime.cluster.objects import AgentIdentity, Cluster
 from arpguard.runtime.cluster.outlook import Outlook
+from arpguard.runtime.cluster.ownedby import OwnedBy
 from arpguard.runtime.cluster.reports import Reports
 from arpguard.runtime.conflicts import Conflicts
 from arpguard.runtime.controlplane import End
@@ -49,6 +50,7 @@ log = logging.getLogger(__name__)
 PARTING_NS = 7 * NS_PER_S
 LEAVE_S = 5.0
 REFUSED_S = 1.0  # without rights: some of them may be left
+WITHDRAW_S = 10.0
 
 
 # API server --------> Cluster: Services, Nodes, ConfigMap, Leases
@@ -64,6 +66,8 @@ REFUSED_S = 1.0  # without rights: some of them may be left
 #    |                    | those that count
 #    |                    v
 #    +-- EventWriter <-- Reports, Conflicts
+#    |
+#    +-- OwnedBy <-- VIPs that the kernel answers for (Reconciler)
 #    |
 #    +-- Ending: why this agent stops
 #
@@ -94,8 +98,8 @@ class Kubernetes:
         self._outlook = Outlook(settings.config.lease)
         self._cluster = Cluster(clients[0], access.host, identity, self, self._left.followed(identity.node))
         self._membership: Membership | Aside = Aside(self._cluster, self._outlook)
-        self._events = EventWriter(clients[0], identity.node)
-        self._reports = Reports(identity.node, self._events, self._cluster, self._outlook)
+        self._reports = Reports(identity.node, EventWriter(clients[0], identity.node), self._cluster, self._outlook)
+        self._owned_by = OwnedBy(clients[0], identity.node, self._cluster, kernel.tenures, self.look)
         self._judge = Judge(self, conflicts, self._reports)
         self._asked = Asked(settings.config, 0, {}, complete=False)
         self._decided_by: tuple[object, ...] | None = None  # None: no pass is done yet
@@ -118,7 +122,8 @@ class Kubernetes:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._cluster.run())
                 tasks.create_task(self._take_part())
-                tasks.create_task(self._events.run())
+                tasks.create_task(self._reports.events.run())
+                tasks.create_task(self._owned_by.run())
                 tasks.create_task(self._judge.run())
         finally:
             for client in self._clients:
@@ -217,6 +222,8 @@ class Kubernetes:
         self._is_ready = self._is_ready or self._asked.complete
         if self._asked.complete and self._kernel.attaching.alone:
             self._alone.set()
+        if self._is_ready:
+            self._owned_by.follow(on=self._asked.config.services.owned_by)
         if decided_by != self._decided_by:
             self._membership.wake()
 
@@ -242,11 +249,16 @@ class Kubernetes:
                 yield f"Kubernetes: lost the watch on {name}; their last known state is going stale: {source.lost}"
         if self._membership.renewals.lost:
             yield f"Kubernetes: cannot renew the lease: {self._membership.renewals.lost}"
+        if self._owned_by.problem:
+            yield f"Kubernetes: {self._owned_by.problem}"
         if self._membership.yielding:
             yield f"Kubernetes: another agent uses the node name {self._identity.node}, so this one is silent"
         if (vouching := self._membership.vouching) is not None:
             yield from vouching.problems
+        yield from self._unowned()
 
+    def _unowned(self) -> Iterable[str]:
+        """What is wrong with elections."""
         if self._wishes.nobody:
             names = some(sorted(map(str, self._wishes.nobody)))
             yield f"no node may own {names}: `arpguard explain ADDRESS` says why for each node"
@@ -270,7 +282,7 @@ class Kubernetes:
         state.times = membership.times
         state.renewed_ns, state.renewal_lost = membership.renewals.renewed_ns, membership.renewals.lost
         state.writes = membership.writes
-        state.events = Counter(written=self._events.written, dropped=self._events.dropped)
+        state.events = Counter(written=self._reports.events.written, dropped=self._reports.events.dropped)
 
     # ---- who makes a rival claim ----
 
@@ -345,6 +357,7 @@ class Kubernetes:
         if end.removes_guard:
             if not await self._membership.remove(REFUSED_S if end is End.RIGHTS_GONE else LEAVE_S):
                 log.warning("not all Leases of this node were removed in time: delete those that name it")
+            await self._owned_by.withdraw(WITHDRAW_S)
         elif not await self._membership.part(self._parting_ns(end), ASK_S):
             log.warning("the last renewal failed: answers end at the fence")
         return end

@@ -55,7 +55,7 @@ class ObjectListener(AnnouncerListener, Protocol):
 class Cluster:
     """Watches the objects. `followed`: the nodes that the last agent followed, by VIP.
 
-    `announcers`: what Services follow.
+    `announcers`: what Services follow. `service_changes` counts what the watch of Services has shown.
     """
 
     def __init__(
@@ -71,10 +71,11 @@ class Cluster:
         self._listener = listener
         self._sourcing = Sourcing()
         self._collected = Collected()
+        self._owned_by = False
         own = Scope(identity.namespace, fields=f"metadata.name={identity.configmap}")
         in_namespace = Scope(identity.namespace)
         told = self._told
-        self._services = Reflector(client, SERVICES, projections.service, told, pace=_QUICK_PACE)
+        self._services = Reflector(client, SERVICES, projections.service, self._service_changed, pace=_QUICK_PACE)
         self._node_objects = Reflector(client, NODES, projections.node, self._node_changed, pace=_QUICK_PACE)
         self._slices = Reflector(client, ENDPOINT_SLICES, projections.endpoint_slice, told, pace=_QUICK_PACE)
         self._configmaps = Reflector(client, CONFIG_MAPS, projections.config_map, told, own, _QUICK_PACE)
@@ -84,6 +85,7 @@ class Cluster:
         self.announcers = Announcers(client, identity.node, listener, followed)
         self._reflectors = Reflectors()
         self.nodes: Mapping[str, cluster.Node] = {}
+        self.service_changes = 0
 
     async def run(self) -> None:
         """Watches until it is cancelled."""
@@ -179,6 +181,7 @@ class Cluster:
 
     async def collect(self, config: AgentConfig, surroundings: Surroundings) -> Collected:
         """The VIPs of the configuration and of the cluster as of now."""
+        self._owned_by = config.services.owned_by
         self.announcers.look_at(config.follow)
         slices = self._slices.objects if self._slices.synced else None
         self._collected = self._sourcing.collect(
@@ -206,6 +209,15 @@ class Cluster:
         else:
             await self._reflectors.stop(self._slices)
         self.announcers.follow(collected.follows)
+
+    def _service_changed(self, change: Change[cluster.Service]) -> None:
+        """Asks for no pass where owners write `owned_by`, and nothing else has changed: nothing follows from it."""
+        self.service_changes += 1
+        is_news = (
+            change.old is None or change.new is None or change.new != replace(change.old, owned_by=change.new.owned_by)
+        )
+        if is_news or not self._owned_by:
+            self._listener.look()
 
     def _told(self, _change: Change[Any]) -> None:
         self._listener.look()

@@ -27,7 +27,7 @@ class Reports:
 
     def __init__(self, node: str, events: EventWriter, cluster: Cluster, outlook: Outlook) -> None:
         self._node = node
-        self._events = events
+        self.events = events
         self._cluster = cluster
         self._outlook = outlook
         self._posted: frozenset[Notice] = frozenset()
@@ -40,7 +40,7 @@ class Reports:
         subject = Subject("v1", "ConfigMap", found.namespace, found.name, found.uid)
         members = tuple(members)
         if not members or self._speaks_for(subject, members):
-            self._events.post(Notice(subject, "BadConfiguration", "Configure", wrong))
+            self.events.post(Notice(subject, "BadConfiguration", "Configure", wrong))
 
     def news(self, members: Iterable[Member], elections: Wishes) -> None:
         """Posts what the last look at the objects found, once the nodes are known."""
@@ -51,7 +51,7 @@ class Reports:
         now = frozenset((*collected.notices, *collected.own_notices, *self._of_elections(elections)))
         for notice in now - self._posted:
             if notice in collected.own_notices or self._speaks_for(notice.subject, members):
-                self._events.post(notice)
+                self.events.post(notice)
         self._posted = now
 
     def _of_elections(self, wishes: Wishes) -> Iterable[Notice]:
@@ -72,20 +72,20 @@ class Reports:
         if is_full and not self._is_full:
             node = self._node
             note = f"the map of {node} is full: VIPs that its log names are not guarded there; raise bpf.max_entries"
-            self._events.post(Notice(self._node_subject(), "MapFull", "Guard", note))
+            self.events.post(Notice(self._node_subject(), "MapFull", "Guard", note))
         self._is_full = is_full
 
     def owned(self, address: Address, holder: Holder) -> None:
         """This node has begun to answer for a VIP."""
         if holder.transitions:  # a first owner is not a change, and there may be thousands
             note = f"{self._node} answers for {address} now"
-            self._events.post(Notice(self._subject(address), "OwnerChanged", "Elect", note, warning=False))
+            self.events.post(Notice(self._subject(address), "OwnerChanged", "Elect", note, warning=False))
 
     def taken_outside(self, address: Address, mac: MacAddress, claimant: Claimant) -> None:
         """A probe found a host outside the cluster, or a node without an agent."""
         who = f"outside the cluster by {mac}" if claimant == OUTSIDE else f"by {claimant}, {mac}"
         note = f"{address} is in use {who}: no node answers for it until that host is silent"
-        self._events.post(Notice(self._subject(address), "VIPTakenOutside", "Probe", note))
+        self.events.post(Notice(self._subject(address), "VIPTakenOutside", "Probe", note))
 
     def claimed(self, report: Report, claimant: Claimant, owner: str) -> None:
         """Somebody claims a VIP that `owner` has (empty: nobody); a claim that may be the owner's own is not posted."""
@@ -94,18 +94,18 @@ class Reports:
         if claimant.is_node:
             holder = owner or "nobody"
             note = f"{claimant}, {decision.sha}, claims {vip} {where}, and {holder} has it: two nodes may answer"
-            self._events.post(Notice(self._subject(vip), "VIPSplitBrain", "Guard", note))
+            self.events.post(Notice(self._subject(vip), "VIPSplitBrain", "Guard", note))
         elif decision.verdict is Verdict.CONFLICT:
             who = "" if claimant == OUTSIDE else f" ({claimant})"
             note = f"{decision.sha}{who} claims {vip} {where}"
-            self._events.post(Notice(self._subject(vip), "VIPConflict", "Guard", note))
+            self.events.post(Notice(self._subject(vip), "VIPConflict", "Guard", note))
 
     def answered_by_others(self, audited: Audited) -> None:
         """This node asked for a VIP, and others than its owner answered."""
         vip, owner = audited.key.vip, audited.expected.who or "nobody"
         answers = " and ".join(map(str, audited.answers[:_SHOWN]))
         note = f"on {audited.link} of {self._node}, {answers} answers for {vip}, which {owner} has"
-        self._events.post(Notice(self._subject(vip), "VIPAnsweredByOthers", "Audit", note))
+        self.events.post(Notice(self._subject(vip), "VIPAnsweredByOthers", "Audit", note))
 
     # ---- the objects ----
 
