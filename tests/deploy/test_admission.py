@@ -1,4 +1,4 @@
-"""What the ValidatingAdmissionPolicy lets an agent write, and how the FlowSchema has it served. Both are for an API
+"""What the ValidatingAdmissionPolicies let an agent write, and how the FlowSchema has it served. Both are for an API
 server to evaluate: such tests run against the cluster of ARPGUARD_TEST_KUBECONFIG, by somebody who acts as agents.
 """
 
@@ -18,6 +18,7 @@ from urllib.request import Request, urlopen
 import pytest
 import yaml
 
+from arpguard.core.cluster import OWNED_BY
 from arpguard.core.ownership.records import WriteClaim, WriteHeartbeat
 from arpguard.kube.claims import claim_content, heartbeat_content, lease_name
 from arpguard.kube.writer import LeaseContent
@@ -82,17 +83,18 @@ class Cluster:
     def leases(self) -> str:
         return f"/apis/coordination.k8s.io/v1/namespaces/{self.namespace}/leases"
 
-    def as_agent(self, node: str, method: str, name: str, body: dict | None = None) -> int:
-        """The code of a request of the agent of a node; "": of one whose token names none."""
+    def as_agent(self, node: str, method: str, name: str, body: dict | None = None, *, services: bool = False) -> int:
+        """The code of a request of a node's agent about a Lease or a Service; "": of one whose token names no node."""
         headers = {
             "Authorization": f"Bearer {self.token}",
-            "Content-Type": "application/json",
+            "Content-Type": MERGE if method == "PATCH" else "application/json",
             "Impersonate-User": f"system:serviceaccount:{self.namespace}:arpguard",
             "Impersonate-Group": "system:masters",  # what RBAC says is not the question
         }
         if node:
             headers["Impersonate-Extra-authentication.kubernetes.io%2Fnode-name"] = node
-        path = self.leases if method == "POST" else f"{self.leases}/{name}"
+        kind = f"/api/v1/namespaces/{self.namespace}/services" if services else self.leases
+        path = kind if method == "POST" else f"{kind}/{name}"
         data = json.dumps(body).encode() if body is not None else None
         request = Request(f"{self.server}{path}", data, headers, method=method)
         return _sent(request)[0]
@@ -236,6 +238,110 @@ def test_people_are_not_kept_from_anything(cluster):
     clear(cluster)
     assert cluster.put("node-1", lease_name(VIP), claim("node-1")) in OK
     assert cluster.admin.ask("DELETE", f"{cluster.leases}/{lease_name(VIP)}").code == 200
+
+
+# ---- Services --------------------------------------------------------------------------------------------------------
+
+OWN = "arpguard-owned-by"
+SERVICE = {
+    "apiVersion": "v1",
+    "kind": "Service",
+    "metadata": {
+        "name": "web",
+        "labels": {"app": "web"},
+        "annotations": {"example.org/other": "x", OWNED_BY: "192.0.2.50=node-1"},
+        "finalizers": ["example.org/kept"],
+    },
+    "spec": {"ports": [{"port": 80, "protocol": "TCP"}], "externalIPs": ["192.0.2.50"]},
+}
+OWNER = {"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": "x"}
+# What an agent asks to change of that Service, and whether it may.
+CHANGES = {
+    "the name": ({"metadata": {"annotations": {OWNED_BY: "192.0.2.50=node-2"}}}, OK),
+    "the name removed": ({"metadata": {"annotations": {OWNED_BY: None}}}, OK),
+    "all annotations removed": ({"metadata": {"annotations": None}}, FORBIDDEN),
+    "another annotation": ({"metadata": {"annotations": {"example.org/other": "y"}}}, FORBIDDEN),
+    "an annotation removed": ({"metadata": {"annotations": {"example.org/other": None}}}, FORBIDDEN),
+    "an annotation added": ({"metadata": {"annotations": {"arpguard.io/owner": "external"}}}, FORBIDDEN),
+    "a label": ({"metadata": {"labels": {"app": "other"}}}, FORBIDDEN),
+    "labels removed": ({"metadata": {"labels": None}}, FORBIDDEN),
+    "a finalizer": ({"metadata": {"finalizers": ["example.org/kept", "example.org/more"]}}, FORBIDDEN),
+    "finalizers removed": ({"metadata": {"finalizers": None}}, FORBIDDEN),
+    "an owner": ({"metadata": {"ownerReferences": [OWNER]}}, FORBIDDEN),
+    "the addresses": ({"spec": {"externalIPs": ["192.0.2.51"]}}, FORBIDDEN),
+    "the selector": ({"spec": {"selector": {"app": "mine"}}}, FORBIDDEN),
+    "the name and the addresses": (
+        {"metadata": {"annotations": {OWNED_BY: "x"}}, "spec": {"externalIPs": ["192.0.2.51"]}},
+        FORBIDDEN,
+    ),
+}
+
+
+def of_services() -> list[dict]:
+    return parsed((DEPLOY / "components/owned-by/policy.yaml").read_text(encoding="utf-8"))
+
+
+def test_chart_has_the_policy_of_the_component_for_services():
+    theirs = [each for each in parsed(charted("--set", "config.services.owned_by=true")) if each["kind"] in KINDS]
+    assert theirs == of_services()
+    elsewhere = charted("--set", "config.services.owned_by=true", namespace="elsewhere")
+    assert "system:serviceaccount:elsewhere:arpguard" in elsewhere
+
+
+def test_policy_for_services_denies_and_does_not_fail_open():
+    policy, binding = (one(of_services(), kind, OWN) for kind in KINDS)
+    assert policy["spec"]["failurePolicy"] == "Fail"
+    assert "namespaceSelector" not in policy["spec"]["matchConstraints"], "Services are in all namespaces"
+    assert (binding["spec"]["policyName"], binding["spec"]["validationActions"]) == (OWN, ["Deny"])
+
+
+@pytest.fixture(scope="module")
+def services(cluster) -> Iterator[str]:
+    """The path of Services in a namespace where the policy for them is in force."""
+    path, name = f"/api/v1/namespaces/{cluster.namespace}/services", f"{cluster.namespace}-owned-by"
+    text = json.dumps(of_services()).replace("serviceaccount:arpguard:", f"serviceaccount:{cluster.namespace}:")
+    for body in json.loads(text.replace(OWN, name)):
+        reply = cluster.admin.ask("POST", PATHS[body["kind"]], body)
+        assert reply.code == 201, reply.body
+    try:
+        trial = {**SERVICE, "metadata": {"name": "trial"}}
+        deadline = time.monotonic() + 30
+        while cluster.as_agent("node-1", "POST", "trial", trial, services=True) in OK:  # not in force yet
+            cluster.admin.ask("DELETE", f"{path}/trial")
+            assert time.monotonic() < deadline
+        checked = cluster.admin.ask("GET", f"{PATHS[KINDS[0]]}/{name}").body["status"]
+        assert "expressionWarnings" not in checked.get("typeChecking", {}), checked
+        yield path
+    finally:
+        for each in PATHS.values():
+            cluster.admin.ask("DELETE", f"{each}/{name}")
+
+
+@pytest.fixture
+def web(cluster, services) -> Iterator[str]:
+    """The path of a Service that others have made."""
+    assert cluster.admin.ask("POST", services, SERVICE).code == 201
+    yield f"{services}/web"
+    cluster.admin.ask("PATCH", f"{services}/web", {"metadata": {"finalizers": None}}, MERGE)
+    cluster.admin.ask("DELETE", f"{services}/web")
+
+
+@on_a_cluster
+@pytest.mark.parametrize("change", CHANGES)
+def test_agent_may_change_nothing_of_a_service_but_its_annotation(cluster, web, change):
+    body, expected = CHANGES[change]
+    assert cluster.as_agent("node-1", "PATCH", "web", body, services=True) in expected
+    assert cluster.admin.ask("PATCH", web, body, MERGE).code in (*OK, 422), "people may, where the object stays valid"
+
+
+@on_a_cluster
+def test_agent_may_neither_make_nor_delete_a_service_nor_write_its_status(cluster, web):
+    other = {**SERVICE, "metadata": {"name": "other"}}
+    status = {"status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.51"}]}}}
+    assert cluster.as_agent("node-1", "POST", "other", other, services=True) in FORBIDDEN
+    assert cluster.as_agent("node-1", "DELETE", "web", services=True) in FORBIDDEN
+    assert cluster.as_agent("node-1", "PATCH", "web/status", status, services=True) in FORBIDDEN
+    assert cluster.admin.ask("GET", web).body["status"] == {"loadBalancer": {}}
 
 
 # ---- how agents are served -------------------------------------------------------------------------------------------

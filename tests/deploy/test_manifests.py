@@ -4,6 +4,7 @@ import copy
 import json
 import os
 import re
+import shlex
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +25,7 @@ from arpguard.model import OwnerKind
 from arpguard.verdict import Mode
 from arpguard_lab.apiserver.embedded import running
 from arpguard_lab.apiserver.server import Options
+from arpguard_lab.cluster import objects as lab
 from fuzz.config_cases import WHOLE
 from support.kube.manifests import CHART, DEPLOY, RELEASE, built, charted, composed, hooked, one, parsed, tool
 
@@ -231,6 +233,33 @@ def test_namespace_of_an_own_kustomization_reaches_the_rights_to_the_secret(tmp_
     role, binding = (one(objects, kind, "arpguard-vouching") for kind in ("Role", "RoleBinding"))
     assert role["metadata"]["namespace"] == binding["metadata"]["namespace"] == "other"
     assert binding["subjects"] == [{"kind": "ServiceAccount", "name": "arpguard", "namespace": "other"}]
+
+
+def test_component_and_chart_let_agents_read_and_patch_services_and_limit_that(tmp_path, base):
+    paths = [os.path.relpath(DEPLOY / name, tmp_path) for name in ("base", "components/owned-by")]
+    theirs = settled(composed(tmp_path, f"resources: [{paths[0]}]\ncomponents: [{paths[1]}]\n"))
+    more = {key: each for key, each in theirs.items() if key not in settled(base)}
+    assert {key: each for key, each in theirs.items() if key not in more} == settled(base)
+    kinds = ("ClusterRole", "ClusterRoleBinding", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
+    assert set(more) == {(kind, None, "arpguard-owned-by") for kind in kinds}
+    assert granted(more["ClusterRole", None, "arpguard-owned-by"]) == needed({(SERVICES, None): {"get", "patch"}})
+
+    chart = settled(parsed(charted("--set", "config.services.owned_by=true")))
+    assert {key: each for key, each in chart.items() if key not in settled(base)} == more
+    assert not more.keys() & settled(parsed(charted())).keys()
+
+
+def test_namespace_of_an_own_kustomization_reaches_the_rights_to_services_and_their_limit(tmp_path):
+    below, above = tmp_path / "below", tmp_path / "above"
+    for folder in (below, above):
+        folder.mkdir()
+    composed(below, f"resources: [{os.path.relpath(DEPLOY / 'base', below)}]\nnamespace: other\n")
+    component = os.path.relpath(DEPLOY / "components/owned-by", above)
+    objects = composed(above, f"resources: [../below]\ncomponents: [{component}]\n")
+    binding = one(objects, "ClusterRoleBinding", "arpguard-owned-by")
+    assert binding["subjects"] == [{"kind": "ServiceAccount", "name": "arpguard", "namespace": "other"}]
+    (condition,) = one(objects, "ValidatingAdmissionPolicy", "arpguard-owned-by")["spec"]["matchConditions"]
+    assert condition["expression"] == "request.userInfo.username == 'system:serviceaccount:other:arpguard'"
 
 
 def named(fields: str) -> str | None:
@@ -619,6 +648,22 @@ def test_kubectl_takes_the_manifests(folder, kubectl):
     said = kubectl("apply", "--dry-run=client", "-f", "-", stdin=built(folder)).splitlines()
     assert len(said) == len(parsed(built(folder)))
     assert all(line.endswith("(dry run)") for line in said)
+
+
+@pytest.mark.skipif("ARPGUARD_TEST_KUBECONFIG" in os.environ, reason="lists and changes all Services")
+def test_documented_commands_show_owners_on_services_and_remove_them(kubectl):
+    page = (DEPLOY.parent / "docs/services.md").read_text("utf-8")
+    blocks = re.findall(
+        r"```console\n# kubectl (.*?)\n(.*?)```", page.partition("## Owners on Services")[2], re.DOTALL
+    )
+    (show, shown), (remove, _) = blocks[:2]
+    service = lab.service("shop", "web", [], {"owned-by": "192.0.2.40=node-1, 192.0.2.41=node-2"})
+    for body in (lab.namespace("shop"), service):
+        kubectl("apply", "-f", "-", stdin=json.dumps(body))
+
+    assert kubectl(*shlex.split(show)) == shown
+    kubectl(*shlex.split(remove))
+    assert kubectl(*shlex.split(show)).split()[-3:] == ["shop", "web", "<none>"]
 
 
 @pytest.mark.skipif("ARPGUARD_TEST_KUBECONFIG" in os.environ, reason="leaves that cluster as it is")

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from arpguard.config.model import VouchingConfig
-from arpguard.core.cluster import OPENELB_BRAND, OPENELB_NEXT_HOP
+from arpguard.core.cluster import OPENELB_BRAND, OPENELB_NEXT_HOP, OWNED_BY
 from arpguard.kube.client import Client
 from arpguard.kube.clustersecret import ClusterSecretError, cluster_secret
 from arpguard.kube.connecting import find_access
@@ -22,7 +22,10 @@ from support.kube.plain_http import MERGE
 from support.kube.scripted_server import in_loop, until
 
 ACCOUNT = f"{HOME}/arpguard"
-CONFIG = "{mode: enforce, interfaces: [lab0], ranges: [192.0.2.0/24], lease: {duration: 3s, renew: 500ms, margin: 1s}}"
+CONFIG = (
+    "{{mode: enforce, interfaces: [lab0], ranges: [192.0.2.0/24], services: {{owned_by: {owned_by}}},"
+    " lease: {{duration: 3s, renew: 500ms, margin: 1s}}}}"
+)
 WEB, LOCAL, FOLLOWED, OUTSIDE = vip(50), vip(51), vip(52), vip(0) + 65536
 NODES = ("node-1", "node-2")
 PATIENCE_S = 30.0
@@ -41,9 +44,9 @@ L2_STATUSES = {
 NAMESPACES = ("kube-system", "metallb-system", "openelb-system")
 
 
-def with_components(folder) -> list[dict]:
-    """The base with every component that lets agents follow somebody."""
-    names = sorted(path.parent.name for path in DEPLOY.glob("components/follow-*/kustomization.yaml"))
+def with_components(folder, pattern: str) -> list[dict]:
+    """The base with every component of such a name."""
+    names = sorted(path.parent.name for path in DEPLOY.glob(f"components/{pattern}/kustomization.yaml"))
     for name in ("base", *(f"components/{name}" for name in names)):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).symlink_to(DEPLOY / name)
@@ -51,20 +54,21 @@ def with_components(folder) -> list[dict]:
     return composed(folder, f"resources: [base]\ncomponents: [{listed}]\n")
 
 
-@pytest.fixture(params=["base", "components"])
+@pytest.fixture(params=["", "follow-*", "owned-by"])
 def scene(request, tmp_path, monkeypatch):
     """The shipped objects, and their roles in force; agents that know their Pod and its DaemonSet."""
     monkeypatch.setattr("arpguard.runtime.cluster.segment.Prober", Segment)
     for name, text in (("POD_NAME", POD), ("POD_NAMESPACE", HOME), ("DAEMONSET_NAME", DAEMONSET)):
         monkeypatch.setenv(name, text)
-    shipped = parsed(built("base")) if request.param == "base" else with_components(tmp_path)
-    one(shipped, "ConfigMap")["data"]["config.yaml"] = CONFIG
+    shipped = with_components(tmp_path, request.param) if request.param else parsed(built("base"))
+    owned_by = request.param == "owned-by"
+    one(shipped, "ConfigMap")["data"]["config.yaml"] = CONFIG.format(owned_by=str(owned_by).lower())
     roles = [each for each in shipped if each["apiVersion"].startswith("rbac.")]
     spaces = [objects.namespace(name) for name in NAMESPACES]
-    rest = [L2_STATUSES, *(each for each in shipped if each not in roles)]
+    rest = [L2_STATUSES, *(each for each in shipped if each not in roles and "Admission" not in each["kind"])]
     with running(Options(tls=False, rbac=[*spaces, *roles], objects=rest)) as server:
         scene = Scene(server, tmp_path)
-        scene.follows = request.param != "base"
+        scene.follows, scene.owned_by = request.param == "follow-*", owned_by
         yield scene
 
 
@@ -110,6 +114,12 @@ def move(scene, name: str, address) -> None:
     assert scene.api.ask("PATCH", path, {"spec": {"externalIPs": [str(address)]}}, MERGE).code == 200
 
 
+def owned_by(scene, name: str) -> str:
+    """The owner that a Service of one address names."""
+    found = scene.get(f"/api/v1/namespaces/shop/services/{name}")["metadata"]
+    return found.get("annotations", {}).get(OWNED_BY, "").partition("=")[2]
+
+
 async def _live(scene) -> None:
     """What happens in a cluster's life, with two agents."""
     scene.nodes(*NODES)
@@ -125,6 +135,11 @@ async def _live(scene) -> None:
         await waited(lambda: scene.holder(WEB) == NODES[0], "node-1 takes it", PATIENCE_S)
         async with a_side(scene, NODES[1], configmap="arpguard", service_account=ACCOUNT) as second:
             await waited(lambda: scene.holder(LOCAL) == NODES[1], "its endpoints are on node-2", PATIENCE_S)
+            await waited(
+                lambda: not scene.owned_by or (owned_by(scene, "web"), owned_by(scene, "local")) == NODES,
+                "both say so on their Service",
+                PATIENCE_S,
+            )
             scene.publish("greedy", [OUTSIDE])
             await waited(lambda: scene.events("VIPOutsideRanges"), "an Event", PATIENCE_S)
             move(scene, "greedy", vip(60))

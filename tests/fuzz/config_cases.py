@@ -51,7 +51,7 @@ WHOLE = {
     "interfaces": ["auto", "eth0", "eth*", "can_reach:192.0.2.1", "cidr:192.0.2.0/24"],
     "vips": VIPS,
     "ranges": ["192.0.2.0/24", "2001:db8::/64"],
-    "services": {"enabled": "true", "selector": {"app": "web"}, "owner": "elect", "hold": "false"},
+    "services": {"enabled": "true", "selector": {"app": "web"}, "owner": "elect", "hold": "false", "owned_by": "true"},
     "lease": {
         "duration": "6s",
         "renew": "1500ms",

@@ -32,6 +32,7 @@ SERVICE = {
         "labels": {"b": "2", "a": "1"},
         "annotations": {
             "arpguard.io/owner": "elect",
+            "arpguard.io/owned-by": "192.0.2.1=node-1",
             "kubectl.kubernetes.io/last-applied-configuration": "x" * 100_000,
         },
         "managedFields": [{"manager": "kubectl"}],
@@ -53,6 +54,7 @@ def test_service_has_what_decisions_need():
         uid="u-1",
         labels=(("a", "1"), ("b", "2")),
         annotations=(("arpguard.io/owner", "elect"),),
+        owned_by="192.0.2.1=node-1",
         external_ips=(ip_address("192.0.2.1"), ip_address("2001:db8::1")),
         ingress_ips=(ip_address("192.0.2.2"),),
         load_balancer_class="arpguard.io/lb",

@@ -45,7 +45,7 @@ vips:
   - {address: 192.0.2.14, owner: elect}
   - {address: 192.0.2.15, owner: elect, hold: true}
 ranges: [192.0.2.0/24]
-services: {enabled: true, selector: {app: web}, owner: follow, hold: true}
+services: {enabled: true, selector: {app: web}, owner: follow, hold: true, owned_by: true}
 follow: {metallb: {namespace: lb}, cilium: {}, kube_vip: {namespace: kv, lease: services-lock}}
 lease:
   {duration: 6s, renew: 1500ms, margin: 2s, vouching: {secret: vouching.key, ethertype: 0x88B6, profile: fast}}
@@ -98,7 +98,7 @@ def test_whole_configuration_is_read():
     assert config.lease.vouching == VouchingConfig("vouching.key", 0x88B6, VouchingProfile.FAST)
     assert (config.bpf.pin_dir, config.bpf.max_entries) == (Path("/sys/fs/bpf/other"), 4096)
     assert config.services == ServicesConfig(
-        enabled=True, selector=(("app", "web"),), owner=Owner(OwnerKind.FOLLOW), hold=True
+        enabled=True, selector=(("app", "web"),), owner=Owner(OwnerKind.FOLLOW), hold=True, owned_by=True
     )
 
 

@@ -145,6 +145,26 @@ def test_problem_of_an_annotation_names_it_its_value_and_what_is_allowed(name, t
     assert found == f"service shop/web: annotation arpguard.io/{name}: {problem}"
 
 
+def test_names_that_agents_write_are_no_annotation_of_the_user():
+    config = replace(CONFIG, services=replace(CONFIG.services, owned_by=True))
+    service = replace(a_service(), owned_by=f"{VIP}=node-1")
+    collected = collect(service, config=config)
+
+    assert (collected.problems, collected.notices) == ((), ())
+    assert collected.vips == collect(a_service()).vips
+
+
+def test_names_that_are_left_are_a_problem_with_its_remedy_but_no_event():
+    collected = collect(replace(a_service(), owned_by=f"{VIP}=node-1"))
+
+    (problem,) = collected.problems
+    assert problem == (
+        "service shop/web: annotation arpguard.io/owned-by may name a former owner, for services.owned_by is false: "
+        "remove it with `kubectl -n shop annotate service web arpguard.io/owned-by-`"
+    )
+    assert collected.notices == ()
+
+
 def test_hostile_annotation_is_shown_in_a_few_letters_that_can_be_printed():
     (found,) = collect(a_service(mode="\x1b" * 500)).problems
 
