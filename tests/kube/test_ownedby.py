@@ -6,6 +6,7 @@ import pytest
 
 from arpguard.clock import boot_ns
 from arpguard.core.cluster import OWNED_BY
+from arpguard.core.ownedby import correction
 from arpguard.kube.annotating import correct_owned_by
 from arpguard.kube.errors import ConflictError, Failure, RejectedError, UnavailableError
 from arpguard.runtime.cluster import ownedby
@@ -50,7 +51,9 @@ def pair(scene):
 
 def said(scene, name: str = "web") -> str:
     found = scene.get(f"/api/v1/namespaces/shop/services/{name}")["metadata"]
-    return found.get("annotations", {}).get(OWNED_BY, "")
+    text = found.get("annotations", {}).get(OWNED_BY)
+    assert text != "", "an annotation that says nothing is removed"
+    return text or ""
 
 
 def owners(scene, *vips) -> str:
@@ -115,7 +118,14 @@ async def test_each_owner_names_itself_once_and_nothing_is_written_at_rest_or_af
 
 
 @in_loop
-async def test_takeover_is_one_write_for_each_service(pair, rounds):
+async def test_takeover_is_one_write_for_each_service_and_not_all_at_once(pair, monkeypatch, rounds):
+    moments = []
+
+    async def noted(client, key, wanted):
+        moments.append((client, boot_ns()))
+        return await correct_owned_by(client, key, wanted)
+
+    monkeypatch.setattr(ownedby, "correct_owned_by", noted)
     names = [f"web-{number}" for number in range(10)]
     for number, name in enumerate(names):
         pair.publish(name, [vip(60 + 2 * number), vip(61 + 2 * number)])
@@ -141,6 +151,8 @@ async def test_takeover_is_one_write_for_each_service(pair, rounds):
         await some_rounds(rounds, OTHER)
 
         assert (writes(pair, NODE), writes(pair, OTHER)) == (before[0], before[1] + len(concerned))
+        own = [moment for client, moment in moments if client is there.kube._owned_by._client]
+        assert all(later - sooner >= ownedby.EACH_S * NS_PER_S for sooner, later in pairwise(own))
 
 
 @in_loop
@@ -158,6 +170,34 @@ async def test_planned_move_is_one_write(pair, rounds):
         await some_rounds(rounds, OTHER)
 
         assert writes(pair, NODE, OTHER) == before + 1
+
+
+@in_loop
+async def test_name_that_has_to_go_waits_for_the_next_owner(pair, monkeypatch, rounds):
+    monkeypatch.setattr(ownedby, "GONE_NS", 60 * NS_PER_S)
+    pair.publish("web", [A])
+    async with a_side(pair, NODE, config=ON) as side:
+        await waited(lambda: said(pair) == f"{A}={NODE}", "a name", PATIENCE_S)
+        pair.publish("web", [A], {"owner": f"node/{OTHER}", "owned-by": said(pair)})
+        await until(lambda: not side.kernel.owned(), PATIENCE_S)
+        await some_rounds(rounds, NODE)
+        assert said(pair) == f"{A}={NODE}"
+        async with a_side(pair, OTHER, config=ON):
+            await waited(lambda: said(pair) == f"{A}={OTHER}", "the next name", PATIENCE_S)
+        assert writes(pair, NODE, OTHER) == 2
+
+
+@in_loop
+async def test_nothing_is_compared_while_nothing_changes(pair, monkeypatch, rounds):
+    compared = []
+    monkeypatch.setattr(ownedby, "correction", lambda *words: compared.append(1) or correction(*words))
+    pair.publish("web", [A])
+    async with a_side(pair, NODE, config=ON):
+        await waited(lambda: said(pair) == f"{A}={NODE}", "a name", PATIENCE_S)
+        await some_rounds(rounds, NODE)
+        before = len(compared)
+        await some_rounds(rounds, NODE)
+        assert len(compared) == before
 
 
 @in_loop
@@ -214,6 +254,7 @@ async def test_disagreement_is_settled_by_the_owner_in_the_end(pair):
 
 @in_loop
 async def test_service_that_others_write_meanwhile_is_read_again(pair, monkeypatch):
+    monkeypatch.setattr(ownedby, "AGAIN_NS", 60 * NS_PER_S)
     pair.publish("web", [A])
     conflicts = []
 
@@ -289,6 +330,20 @@ async def test_missing_right_is_one_problem_with_its_remedy_and_ends_when_it_is_
 
 
 @in_loop
+async def test_without_the_right_one_service_in_a_minute_is_tried(pair, rounds):
+    allow(pair)
+    pair.server.do(lambda it: it.enforce_rbac())
+    for number in range(5):
+        pair.publish(f"web-{number}", [vip(70 + number)])
+    async with a_side(pair, NODE, config=ON, service_account=ACCOUNT) as side:
+        looks = []
+        side.kube._owned_by._look = lambda: looks.append(1)
+        await until(lambda: side.says("apply the component owned-by"), PATIENCE_S)
+        await some_rounds(rounds, NODE)
+        assert (pair.count(NODE, "get", "services"), looks) == (1, [1])
+
+
+@in_loop
 async def test_service_that_a_policy_refuses_does_not_hold_up_the_others(pair, monkeypatch):
     async def judged(client, key, wanted):
         if key[1] == "a":
@@ -333,7 +388,8 @@ async def test_names_go_when_the_setting_is_switched_off(pair):
 
 
 @in_loop
-async def test_agent_without_the_right_to_remove_its_name_tries_once(pair, rounds):
+async def test_agent_without_the_right_to_remove_its_name_tries_once(pair, monkeypatch, rounds):
+    monkeypatch.setattr(ownedby, "REFUSED_NS", 0)
     pair.configure(ON)
     allow(pair, "get", "patch")
     pair.server.do(lambda it: it.enforce_rbac())
