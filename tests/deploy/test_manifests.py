@@ -653,9 +653,7 @@ def test_kubectl_takes_the_manifests(folder, kubectl):
 @pytest.mark.skipif("ARPGUARD_TEST_KUBECONFIG" in os.environ, reason="lists and changes all Services")
 def test_documented_commands_show_owners_on_services_and_remove_them(kubectl):
     page = (DEPLOY.parent / "docs/services.md").read_text("utf-8")
-    blocks = re.findall(
-        r"```console\n# kubectl (.*?)\n(.*?)```", page.partition("## Owners on Services")[2], re.DOTALL
-    )
+    blocks = re.findall(r"```console\n# kubectl (.*?)\n(.*?)```", page.partition("## Owners on Services")[2], re.DOTALL)
     (show, shown), (remove, _) = blocks[:2]
     service = lab.service("shop", "web", [], {"owned-by": "192.0.2.40=node-1, 192.0.2.41=node-2"})
     for body in (lab.namespace("shop"), service):
