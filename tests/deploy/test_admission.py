@@ -490,3 +490,29 @@ async def test_agents_live_under_the_policy(cluster, real):
         assert await first.kube.leave() is End.REMOVED
         assert real.lease("node.node-1") == {"metadata": {}, "spec": {}}
         assert real.holder() == ""
+
+
+@on_a_cluster
+@in_loop
+async def test_owner_names_itself_on_its_service_under_the_policy(cluster, services, real):
+    clear(cluster)
+    name = f"{cluster.namespace}-owned-by"
+    text = (DEPLOY / "components/owned-by/rbac.yaml").read_text(encoding="utf-8").replace(OWN, name)
+    rbac = "/apis/rbac.authorization.k8s.io/v1"
+    for body in parsed(text.replace("namespace: arpguard", f"namespace: {cluster.namespace}")):
+        real.put(f"{rbac}/{body['kind'].lower()}s", body)
+    config = {"data": {"config.yaml": agent_side.CONFIG.replace("owner: elect", "owner: elect, owned_by: true")}}
+    home = f"/api/v1/namespaces/{cluster.namespace}"
+    assert cluster.admin.ask("PATCH", f"{home}/configmaps/arpguard", config, MERGE).code == 200
+
+    def named() -> str:
+        return cluster.admin.ask("GET", f"{services}/web").body["metadata"].get("annotations", {}).get(OWNED_BY, "")
+
+    try:
+        async with a_side(real, NODES[0], configmap="arpguard") as side:
+            await waited(lambda: named() == f"{VIP}={NODES[0]}", "its name", 30)
+            assert await side.kube.leave() is End.REMOVED
+            assert named() == ""
+    finally:
+        for plural in ("clusterroles", "clusterrolebindings"):
+            cluster.admin.ask("DELETE", f"{rbac}/{plural}/{name}")

@@ -100,7 +100,9 @@ def name_of(service: Service) -> str:
 def _left_behind(service: Service) -> str:
     """The remedy where agents do not write the annotation any more: it may name a former owner."""
     remove = f"kubectl -n {service.namespace} annotate service {service.name} {OWNED_BY}-"
-    return f"annotation {OWNED_BY} may name a former owner, for services.owned_by is false: remove it with `{remove}`"
+    return (
+        f"annotation {OWNED_BY} may name a former owner, because services.owned_by is false: remove it with `{remove}`"
+    )
 
 
 def _read(annotations: dict[str, str]) -> tuple[_Terms, list[str]]:
