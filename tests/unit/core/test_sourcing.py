@@ -159,8 +159,8 @@ def test_names_that_are_left_are_a_problem_with_its_remedy_but_no_event():
 
     (problem,) = collected.problems
     assert problem == (
-        "service shop/web: annotation arpguard.io/owned-by may name a former owner, because services.owned_by is false: "
-        "remove it with `kubectl -n shop annotate service web arpguard.io/owned-by-`"
+        "service shop/web: annotation arpguard.io/owned-by may name a former owner, because services.owned_by is false"
+        ": remove it with `kubectl -n shop annotate service web arpguard.io/owned-by-`"
     )
     assert collected.notices == ()
 
