@@ -5,7 +5,7 @@ import gc
 import logging
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from arpguard.clock import boot_ns
@@ -28,7 +28,7 @@ from arpguard.units import NS_PER_MS
 log = logging.getLogger(__name__)
 
 AUDIT_INTERVAL_S = 0.5
-AUDIT_SHARE = 0.002  # of one core: a map of thousands of entries is read back less often, but once a minute
+SHARE = 0.002  # of one core, for what takes longer with more VIPs; but it is done once a minute
 LONGEST_S = 60.0
 SETTLE_S = 0.02  # netlink messages come in flocks, and so do objects
 
@@ -136,6 +136,24 @@ class Passes:
 
 
 @dataclass(slots=True)
+class Pace:
+    """How often to do what takes longer with more VIPs."""
+
+    _next_s: float = 0.0
+    _took_s: float = 0.0  # CPU of the last time
+
+    @property
+    def is_due(self) -> bool:
+        """Whether it is time again."""
+        return time.monotonic() >= self._next_s
+
+    def took(self, took_s: float) -> None:
+        """It was done. The cheaper of two times counts: a pass that loads programs says nothing about the map."""
+        usual_s, self._took_s = min(took_s, self._took_s), took_s
+        self._next_s = time.monotonic() + min(usual_s / SHARE, LONGEST_S)
+
+
+@dataclass(slots=True)
 class Upkeep:
     """Asks for a pass after every change, and now and then, as others may change the kernel behind the agent's back.
 
@@ -148,8 +166,8 @@ class Upkeep:
     _pinned: Pinned
     _wanted: Alarm
     _sleepers: Sequence[Announcing | Listening]
-    _next_whole_s: float = 0.0
-    _took_s: float = 0.0  # CPU of the last whole pass
+    _whole: Pace = field(default_factory=Pace)
+    _look: Pace = field(default_factory=Pace)
     _error: str = ""
 
     async def run(self) -> None:
@@ -171,14 +189,14 @@ class Upkeep:
             settled_s = time.monotonic() + SETTLE_S
 
     async def _keep_right(self) -> None:
-        """Checks programs and control twice a second, and all entries as often as a small share of a core allows."""
+        """Checks programs and control twice a second, and entries, too, unless there are too many."""
         began_s = time.thread_time()
-        whole = time.monotonic() >= self._next_whole_s
+        whole = self._whole.is_due or self._is_touched()
         if whole or self._wanted.woken:
             self._wanted.clear()
             await self._passes.make(whole=whole)
         if whole:
-            self._rest(time.thread_time() - began_s)
+            self._whole.took(time.thread_time() - began_s)
         else:
             await self._passes.keep_attached()
 
@@ -186,10 +204,13 @@ class Upkeep:
         self._kernel.log_problems()
         self._passes.say_when_ready()
 
-    def _rest(self, took_s: float) -> None:
-        """The cheaper of two whole passes counts: one that loads programs says nothing about how large the map is."""
-        usual_s, self._took_s = min(took_s, self._took_s), took_s
-        self._next_whole_s = time.monotonic() + min(usual_s / AUDIT_SHARE, LONGEST_S)
+    def _is_touched(self) -> bool:
+        if not self._look.is_due:
+            return False
+        began_s = time.thread_time()
+        touched = self._kernel.is_touched()
+        self._look.took(time.thread_time() - began_s)
+        return touched
 
     def _log_error(self, error: str) -> None:
         """Logs an error once, however often passes fail with it."""

@@ -134,6 +134,10 @@ class Reconciler:
         self.vouched.keep()
         await self.attaching.ensure(datapath, self.state.links, surroundings)
 
+    def is_touched(self) -> bool:
+        """Whether something else has changed entries or ranges."""
+        return self._entries.is_touched() or self._ranges.is_touched()
+
     @property
     def entries(self) -> Mapping[EntryKey, VipEntry]:
         """What the kernel has; before the first pass, what an agent before this one left."""

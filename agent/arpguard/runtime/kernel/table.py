@@ -39,9 +39,13 @@ class TrackedTable(Generic[K]):
         """The decisions about an entry since it was made."""
         return self._table.tally(key)
 
+    def is_touched(self) -> bool:
+        """Whether something else has changed the map since the last look, at a fraction of its cost."""
+        return self._is_known and not self._table.is_untouched()
+
     def look(self) -> list[K]:
         """Reads back what the kernel has; returns the keys that something else has changed since the last look."""
-        if self._is_known and self._table.is_untouched():
+        if self._is_known and not self.is_touched():
             return []
         content = self._table.read()
         self._strangers = content.strangers
