@@ -136,7 +136,7 @@ class Passes:
 
 
 @dataclass(slots=True)
-class Pace:
+class Allowance:
     """How often to do what takes longer with more VIPs."""
 
     _next_s: float = 0.0
@@ -166,8 +166,8 @@ class Upkeep:
     _pinned: Pinned
     _wanted: Alarm
     _sleepers: Sequence[Announcing | Listening]
-    _whole: Pace = field(default_factory=Pace)
-    _look: Pace = field(default_factory=Pace)
+    _whole: Allowance = field(default_factory=Allowance)
+    _look: Allowance = field(default_factory=Allowance)
     _error: str = ""
 
     async def run(self) -> None:
