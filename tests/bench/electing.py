@@ -200,7 +200,7 @@ async def _a_member(heartbeats: list[Heartbeat], vips: dict[IPv4Address, Vip], k
         leases_known=True,
         heartbeats=heartbeats,
         claims=(),
-        reports={},
+        announcers=SimpleNamespace(reports={}),
         renewed=lambda _sent_ns: None,
     )
     outlook = Outlook(LeaseConfig(), Collected(vips), _HERE, known=True)
