@@ -38,6 +38,13 @@ class VouchedWalk:
             node.wish(self.sim.vips)
         self.sim.run_quickly(2 * D)
 
+    @classmethod
+    def of(cls, sim: Simulation, dice: random.Random) -> "VouchedWalk":
+        """Through a cluster that there is."""
+        walk = cls.__new__(cls)
+        walk.sim, walk.random = sim, dice
+        return walk
+
     def step(self) -> None:
         choices = self.choices()
         _, act = self.random.choices(choices, [weight for weight, _ in choices])[0]

@@ -14,7 +14,8 @@ longer fence than it allows. All of this is checked in every step, whoever drive
 (`properties/walks`), Hypothesis (`properties/machine`), or a story (`stories`).
 
 With `vouching` nodes name each other as vouchers, and each runs the real voucher besides (`core/vouching/voucher`),
-which keeps running when the agent pauses. Any frame may be lost, late, doubled, or replayed long after. The kernel's
+which keeps running when the agent pauses. Nodes may also be restarted without it (`Node.vouching`), so that there are
+nodes of both kinds, as in a rolling upgrade. Any frame may be lost, late, doubled, or replayed long after. The kernel's
 half is modelled by its rule, too (`Kernel`). What is checked then, in every step: in no epoch that has ended in the
 store does a kernel have the right to answer, with or without an entry; a kernel is bound to the term of which its
 heartbeat, or its voucher, says so; nothing is granted in a term that was ended, and no fence reaches further than what
@@ -23,11 +24,11 @@ was granted.
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from ipaddress import IPv4Address
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 from arpguard.addresses import MacAddress
 from arpguard.core.ownership.lease import Times
@@ -69,6 +70,8 @@ from arpguard.core.vouching.voucher import (
     VoucherEffect,
 )
 from arpguard.wire import vouching as wire
+
+Line: TypeAlias = dict[str, Any]  # of a trace
 
 MS = 1_000_000
 D, R, M, S = 3000, 1000, 1000, 9000  # milliseconds, as `Simulation.time`; the core counts nanoseconds
@@ -160,6 +163,7 @@ class Api:
     def __init__(self) -> None:
         self.objects: dict[object, Heartbeat | Claim] = {}
         self.watchers: dict[str, deque[tuple[object, Heartbeat | Claim | None]]] = {}  # by node
+        self.see_all: set[str] = set()  # nodes without vouching, which watch quiet renewals, too
         self.outside: dict[object, MacAddress | None] = {}
         self.ended: set[tuple[object, str]] = set()  # nodes, and epochs of theirs that another version followed
         self.writes = 0
@@ -173,7 +177,7 @@ class Api:
         return Version(old.uid if old else f"uid-{self._revision}", str(self._revision))
 
     def _store(self, name: object, value: Heartbeat | Claim | None, *, quiet: bool = False) -> None:
-        """`quiet`: nobody is shown it but the node whose heartbeat it is."""
+        """`quiet`: no node with vouching is shown it but the one whose heartbeat it is."""
         self.journal(name, value)
         if value is None:
             self.objects.pop(name, None)
@@ -182,7 +186,7 @@ class Api:
         if not quiet:
             self.shown.append(name)
         for node, queue in self.watchers.items():
-            if not quiet or node == name:
+            if not quiet or node == name or node in self.see_all:
                 queue.append((name, value))
 
     def write(self, effect: WriteHeartbeat | WriteClaim | DeleteClaim) -> tuple[Outcome, Version | None]:
@@ -281,6 +285,7 @@ class Node:
         self.blind = False  # its watch shows nothing
         self.unplugged = False  # no frame goes to it, or from it
         self.voucher_stalled = False  # that process
+        self.vouching = sim.vouching
         self.times = sim.times
         self.wanted: frozenset[IPv4Address] = frozenset()
         self.watch: deque[tuple[object, Any]] = deque()
@@ -301,13 +306,14 @@ class Node:
         """A new incarnation of the agent; the kernel keeps what it has."""
         self.incarnation += 1
         self.paused = False
+        (self.sim.api.see_all.discard if self.vouching else self.sim.api.see_all.add)(self.name)
         self.kernel.on_wire.clear()
         self.claimed: dict[tuple[IPv4Address, str], int] = {}  # the step in which the success of a CAS was heard of
         self.renewed: dict[str, int] = {}  # the step in which the last renewal that succeeded was sent
         kept = [vip for vip, epoch in self.kernel.entries.items() if epoch == self.kernel.epoch]
         for vip in set(self.kernel.entries) - set(kept):
             del self.kernel.entries[vip]
-        traced = self.sim.lines is not None
+        traced = self.sim.takes_line is not None
         self.core = (partial(TracedOwnership, tell=self.tell) if traced else Ownership)(
             self.name,
             self.instance,
@@ -327,6 +333,15 @@ class Node:
         for name, value in self.sim.api.objects.items():
             self.watch.append((name, value))
         self.wish(self.wanted)
+
+    def boot_as(self, vouching: bool, times: Times) -> None:
+        """With vouching, or without. An agent first has the times with it where its kernel knows a voucher."""
+        self.vouching = vouching
+        knows = self.kernel.term != 0
+        self.times = self.sim.vouched(times) if knows else self.vouched(times)
+        self.boot()
+        if knows and not vouching:
+            self.retime(times)
 
     def tell(self, event: str, what: Mapping[str, Any]) -> None:
         """A line of this agent's trace."""
@@ -362,8 +377,12 @@ class Node:
         self.wanted -= {vip}
         self.take(self.core.forget(vip, self.now()))
 
+    def vouched(self, times: Times) -> Times:
+        """As this node has them."""
+        return self.sim.vouched(times) if self.vouching else times
+
     def retime(self, times: Times) -> None:
-        self.times = self.sim.vouched(times)
+        self.times = self.vouched(times)
         self.take(self.core.set_times(self.times, self.now()))
 
     def take_part(self, yes: bool) -> None:
@@ -374,7 +393,7 @@ class Node:
 
     def name_voucher(self, name: str | None) -> None:
         """Another node, as this one knows it."""
-        known = self.core.peers.known(name) if name else None
+        known = self.core.peers.known(name) if name and self.vouching else None
         if known is None or not known.instance:
             self.take(self.core.heartbeat.name(None, self.now()))
             return
@@ -382,12 +401,14 @@ class Node:
         self.take(self.core.heartbeat.name(voucher, self.now()))
 
     def seek(self) -> None:
-        """As long as all is well it names the next node; when it was un-bound, not at once again."""
+        """As long as all is well it names the next node that vouches; when it was un-bound, not at once again."""
         own = self.core.heartbeat
-        if not own.holds or own.lease.parting or self.sim.time < self.sought + R:
+        if not self.vouching and own.naming.named is not None:
+            self.name_voucher(None)
+        if not self.vouching or not own.holds or own.lease.parting or self.sim.time < self.sought + R:
             return
         self.sought = self.sim.time
-        names = [node.name for node in self.sim.nodes]
+        names = [node.name for node in self.sim.nodes if node.vouching]
         following = names[(names.index(self.name) + 1) % len(names)]
         if following != self.name and self.core.peers.alive(following, self.now()):
             self.name_voucher(following)
@@ -397,7 +418,7 @@ class Node:
     def do_next(self) -> None:
         effect = self.todo.popleft()
         self.note_step("does", effect)
-        told = effect_line(effect) if self.sim.lines is not None else None
+        told = effect_line(effect) if self.sim.takes_line is not None else None
         if told is not None:
             self.tell(*told)
         if isinstance(effect, SetFence):
@@ -617,18 +638,35 @@ class DoubleAnswerError(BrokenRuleError):
 class Recorded:
     """The trace of a simulated cluster, and how fast each node's clock ran."""
 
-    lines: list[dict[str, Any]]
+    lines: list[Line]
     rates: dict[str, float]
 
 
 @contextmanager
 def recording() -> Iterator[list[Recorded]]:
     """Meanwhile every cluster that is made writes a trace; those are in the list, in the order of their making."""
-    Simulation.recorded = []
+    recorded: list[Recorded] = []
+
+    def begins(rates: dict[str, float]) -> Callable[[Line], None]:
+        recorded.append(Recorded([], rates))
+        return recorded[-1].lines.append
+
+    with _traced_by(begins):
+        yield recorded
+
+
+def judging(take: Callable[[Line], None] | None) -> AbstractContextManager[None]:
+    """A cluster that is made meanwhile hands each line of its trace to `take`, and keeps none."""
+    return _traced_by(None if take is None else lambda _rates: take)
+
+
+@contextmanager
+def _traced_by(begins: Callable[[dict[str, float]], Callable[[Line], None]] | None) -> Iterator[None]:
+    before, Simulation.traced_by = Simulation.traced_by, staticmethod(begins) if begins else None
     try:
-        yield Simulation.recorded
+        yield
     finally:
-        Simulation.recorded = None
+        Simulation.traced_by = before
 
 
 class Simulation:
@@ -637,7 +675,7 @@ class Simulation:
     `seeks`: while all is done quickly, it names the next one. `bound`: the lease of nodes that are bound to theirs.
     """
 
-    recorded: ClassVar[list[Recorded] | None] = None
+    traced_by: ClassVar[Callable[[dict[str, float]], Callable[[Line], None]] | None] = None
 
     def __init__(
         self,
@@ -664,19 +702,18 @@ class Simulation:
         self.vips = VIPS[:vips]
         self.trace: deque[tuple[float, str, str, object]] = deque(maxlen=400)
         self._epochs = 0
-        self.lines: list[dict[str, Any]] | None = None  # the trace
-        if self.recorded is not None:
-            self.lines = []
-            self.recorded.append(Recorded(self.lines, {f"n{number}": rate for number, rate in enumerate(rates)}))
+        self.takes_line: Callable[[Line], None] | None = None  # of the trace
+        if self.traced_by is not None:
+            self.takes_line = self.traced_by({f"n{number}": rate for number, rate in enumerate(rates)})
             self.api.journal = self.journal
         self.nodes: list[Node] = []
         for number, rate in enumerate(rates):
             self.nodes.append(Node(self, f"n{number}", rate))
 
-    def record(self, line: dict[str, Any]) -> None:
+    def record(self, line: Line) -> None:
         """`at`: one clock for all, which no node has."""
-        if self.lines is not None:
-            self.lines.append({"at": int(self.time * MS) + self.steps, **line})
+        if self.takes_line is not None:
+            self.takes_line({"at": int(self.time * MS) + self.steps, **line})
 
     def journal(self, name: object, value: Heartbeat | Claim | None) -> None:
         """A write of the API server, as a line of the trace."""
@@ -780,7 +817,7 @@ class Simulation:
     def _sleep_of(self, node: Node, longest: float) -> float:
         moments = (
             None if node.paused else node.core.next_ns(node.now()),
-            None if node.voucher_stalled else node.voucher.next_ns(node.now()),
+            None if node.voucher_stalled or not node.vouching else node.voucher.next_ns(node.now()),
         )
         due = min((moment for moment in moments if moment is not None), default=None)
         return longest if due is None else min(longest, max(0.1, (due - node.now()) / MS / node.rate))
@@ -789,7 +826,7 @@ class Simulation:
         """A tick if it is due, what there is to do, the answers (of the API first), and one look at the watch."""
         if not node.paused:
             self._run_agent(node)
-        if self.vouching and not node.voucher_stalled:
+        if node.vouching and not node.voucher_stalled:
             node.vouches()
         for request in sorted(node.requests, key=lambda request: isinstance(request.effect, ClearEntry)):
             self._serve(node, request)

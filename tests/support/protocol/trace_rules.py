@@ -6,6 +6,7 @@ kernel does what it was told (the lab's capture tells that), and what a voucher 
 that has a voucher's term counts as silent, and only what agents and the API server do about it is judged.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -13,6 +14,7 @@ from typing import TypeAlias
 from support.protocol.trace_state import S_NS, Cluster, Json, Stored, uid
 
 MISSING_NS = 30 * S_NS  # rule 3: the longest lease of a heartbeat that is missing
+REMEMBERED = 10_000  # lines
 SLACK_NS = 1_000_000  # the journal's clock is another one than the agents', if by little
 
 
@@ -35,17 +37,36 @@ Found: TypeAlias = Iterator[tuple[str, str, str, Iterable[int]]]  # node, VIP, t
 Predicate: TypeAlias = Callable[[Cluster, Json], Found]
 
 
-def broken_rules(lines: Iterable[Json], rates: Mapping[str, float] | None = None) -> Iterator[BrokenLine]:
-    """Replays a trace in its order. `rates`: of the nodes' clocks, where they are not those of `at`."""
-    cluster = Cluster(rates or {})
-    for number, line in enumerate(lines, 1):
-        if line.get("node", "") not in cluster.agents and "node" in line and line["event"] != "started":
-            continue  # of an agent whose beginning is not in the trace
+class Checker:
+    """Replays a trace line by line, in its order. `rates`: of the nodes' clocks, where they are not those of `at`."""
+
+    def __init__(self, rates: Mapping[str, float] | None = None) -> None:
+        self._cluster = Cluster(rates or {})
+        self._last: deque[tuple[int, Json]] = deque(maxlen=REMEMBERED)
+        self.number = 0  # of lines
+
+    def take(self, line: Json) -> Iterator[BrokenLine]:
+        """The rules that the next line breaks. It counts only once all of them have been asked for."""
+        self.number += 1
+        self._last.append((self.number, line))
+        if "node" in line and line["node"] not in self._cluster.agents and line["event"] != "started":
+            return  # of an agent whose beginning is not in the trace
         for rule, predicate in BEFORE.get(line["event"], ()):
-            yield from _told(rule, predicate(cluster, line), number)
-        cluster.take(line, number)
+            yield from _told(rule, predicate(self._cluster, line), self.number)
+        self._cluster.take(line, self.number)
         for rule, predicate in AFTER.get(line["event"], ()):
-            yield from _told(rule, predicate(cluster, line), number)
+            yield from _told(rule, predicate(self._cluster, line), self.number)
+
+    def shown(self, broken: BrokenLine) -> list[Json]:
+        """Its lines, as far as they are among the last ones."""
+        return [line for number, line in self._last if number in broken.lines]
+
+
+def broken_rules(lines: Iterable[Json], rates: Mapping[str, float] | None = None) -> Iterator[BrokenLine]:
+    """Replays a whole trace."""
+    checker = Checker(rates)
+    for line in lines:
+        yield from checker.take(line)
 
 
 def _told(rule: str, found: Found, number: int) -> Iterator[BrokenLine]:
@@ -202,8 +223,7 @@ def _answered_until_now(cluster: Cluster, claim: Json, effect: Json, node: str) 
         return not (claim["external"] or claim["epoch"])
     if claim["holder"] == node:
         return bool(claim["epoch"] == effect["epoch"])
-    heartbeat = cluster.store.heartbeats.get(claim["holder"])
-    return heartbeat is not None and heartbeat["early"]
+    return (claim["holder"], claim["epoch"]) in cluster.store.ended_early
 
 
 # ---- 3 Revoke ----

@@ -102,6 +102,7 @@ class Store:
     claim_of: dict[str, Json] = field(default_factory=dict)  # by version
     heartbeat_of: dict[str, Json] = field(default_factory=dict)  # by version
     ended: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))  # epochs of a node
+    ended_early: set[tuple[str, str]] = field(default_factory=set)  # nodes, and epochs that others ended early
     made: dict[str, tuple[int, int]] = field(default_factory=dict)  # when an object came, by uid, and its lease
     epochs: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))  # that an object ever had, by uid
     longest_ns: dict[str, int] = field(default_factory=dict)  # what heartbeats of a node ever published
@@ -263,6 +264,8 @@ class Cluster:
             store.terms[node].add(found["voucher"]["term"])
         if before and before["epoch"] != found["epoch"]:
             store.ended[node].add(before["epoch"])
+            if found["early"] or (before["bound"] and not found["instance"]):  # agents without vouching say no "early"
+                store.ended_early.add((node, before["epoch"]))
         if before and any(before[each] != found[each] for each in ("epoch", "instance")):
             store.over[node, before["epoch"], before["instance"]] = line["at"]
 
