@@ -15,6 +15,8 @@
 #   make mutate  break core/ownership, bpf/decide.h and bpf/vouch.h in small ways, and count what their tests notice:
 #                an hour
 #   make chaos   random faults for 10 minutes (CHAOS=seconds, SEED=number, VOUCHING=1), judged on the wire
+#   make walks   a thousand simulated days (DAYS=n, SEED=number) of faults, restarts and rolling upgrades between agents
+#                without vouching and with it, by two processes, in two hours; what breaks is shrunk to a few steps
 #   make soak    two hours of changes (SOAK=seconds): curves of what the agents need, in dist/soak.png
 #   make coverage       run all tests with branch coverage, agents and commands that they start included
 #   make coverage-core  the same of the decisions, the codecs and the reference model, by their unit tests: no branch may be left out
@@ -51,7 +53,7 @@ APT_DEV := $(APT_BUILD) arping bpftool clang clang-format crun curl gcc golang-g
 # libFuzzer's runtime belongs to one version of clang: the one that the distribution has.
 APT_FUZZ = $(shell apt-cache depends clang | sed -n 's/.*Depends: clang-\([0-9]*\)$$/libclang-rt-\1-dev/p')
 
-.PHONY: lab test fresh coverage coverage-core lint format docs programs proto model fuzz mutate chaos soak bench neighbours kernels kernels-short lock audit image image-build stamp release clean apt-run apt-build apt-lab apt-dev apt-fuzz apt-fresh apt-image apt-kernels
+.PHONY: lab test fresh coverage coverage-core lint format docs programs proto model fuzz mutate chaos walks soak bench neighbours kernels kernels-short lock audit image image-build stamp release clean apt-run apt-build apt-lab apt-dev apt-fuzz apt-fresh apt-image apt-kernels
 
 lab: apt-lab .venv/.run
 	$(BIN)/arpguard lab --all
@@ -135,6 +137,10 @@ mutate: apt-dev .venv/.dev
 CHAOS := 600
 chaos: apt-lab .venv/.run
 	$(BIN)/arpguard lab --kubernetes --for $(CHAOS) $(if $(SEED),--seed $(SEED)) $(if $(VOUCHING),--vouching)
+
+DAYS := 1000
+walks: .venv/.dev
+	PYTHONPATH=tests $(BIN)/python -m walks.run --days $(DAYS) $(if $(SEED),--seed $(SEED))
 
 SOAK := 7200
 soak: apt-dev .venv/.dev
