@@ -1,6 +1,6 @@
 """Lives of simulated clusters, one after the other, until they have had so many days together.
 
-    python tests/walks/run.py [--days DAYS] [--seed SEED] [--jobs JOBS] [--shrink TRIES]
+    PYTHONPATH=tests python -m walks.run [--days DAYS] [--seed SEED] [--jobs JOBS] [--shrink TRIES]
 
 Each cluster lives for LIFE days, by a seed of its own: SEED, SEED + 1, and so on. Exit code 1 when a rule was broken or
 nobody answered: then it prints the seed of that life, and the shortest list of steps that it finds.
