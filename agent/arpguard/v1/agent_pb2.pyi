@@ -3,7 +3,7 @@
 isort:skip_file
 The API of the arpguard agent: who answers for a virtual IP (VIP), why, and what this node just did.
 
-It only reads. MAC addresses are text such as "02:00:00:00:00:01", IP addresses as RFC 5952 writes them.
+It changes nothing. MAC addresses are text such as "02:00:00:00:00:01", IP addresses are written as in RFC 5952.
 The kernel stamps decisions with the boot clock; Timestamps are reckoned from it when a message is made.
 """
 
@@ -35,7 +35,7 @@ class _ModeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Mode.ValueType],
     MODE_OBSERVE: _Mode.ValueType  # 1
     """Decide, count and report; touch nothing."""
     MODE_ENFORCE: _Mode.ValueType  # 2
-    """Do it."""
+    """Carry out the verdicts: answer and suppress."""
 
 class Mode(_Mode, metaclass=_ModeEnumTypeWrapper):
     """Whether verdicts are carried out."""
@@ -44,7 +44,7 @@ MODE_UNSPECIFIED: Mode.ValueType  # 0
 MODE_OBSERVE: Mode.ValueType  # 1
 """Decide, count and report; touch nothing."""
 MODE_ENFORCE: Mode.ValueType  # 2
-"""Do it."""
+"""Carry out the verdicts: answer and suppress."""
 Global___Mode: _TypeAlias = Mode  # noqa: Y015
 
 class _Kind:
@@ -65,9 +65,9 @@ class _KindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Kind.ValueType],
     KIND_DELEGATED: _Kind.ValueType  # 5
     """Another program on this node."""
     KIND_CLOSED: _Kind.ValueType  # 6
-    """Of decisions only: no entry is about the address, and its range is closed (`unknown: suppress`)."""
+    """Used only in decisions: the address has no entry, and its range is closed (`unknown: suppress`)."""
     KIND_OPEN: _Kind.ValueType  # 7
-    """An exception in a closed range. No decision is about one."""
+    """An exception in a closed range. Decisions never have this kind."""
 
 class Kind(_Kind, metaclass=_KindEnumTypeWrapper):
     """Who may answer for a VIP on a link of this node."""
@@ -84,9 +84,9 @@ KIND_UNCLAIMED: Kind.ValueType  # 4
 KIND_DELEGATED: Kind.ValueType  # 5
 """Another program on this node."""
 KIND_CLOSED: Kind.ValueType  # 6
-"""Of decisions only: no entry is about the address, and its range is closed (`unknown: suppress`)."""
+"""Used only in decisions: the address has no entry, and its range is closed (`unknown: suppress`)."""
 KIND_OPEN: Kind.ValueType  # 7
-"""An exception in a closed range. No decision is about one."""
+"""An exception in a closed range. Decisions never have this kind."""
 Global___Kind: _TypeAlias = Kind  # noqa: Y015
 
 class _Verdict:
@@ -103,7 +103,7 @@ class _VerdictEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Verdict.Value
     VERDICT_SUPPRESS: _Verdict.ValueType  # 3
     """The frame is dropped."""
     VERDICT_REWRITE: _Verdict.ValueType  # 4
-    """The frame leaves with the link's own address for the VIP."""
+    """The frame leaves with the link's own address in place of the VIP."""
     VERDICT_CONFLICT: _Verdict.ValueType  # 5
     """Another host claims the VIP: reported, and dropped."""
     VERDICT_REPORT: _Verdict.ValueType  # 6
@@ -120,7 +120,7 @@ VERDICT_ANSWER: Verdict.ValueType  # 2
 VERDICT_SUPPRESS: Verdict.ValueType  # 3
 """The frame is dropped."""
 VERDICT_REWRITE: Verdict.ValueType  # 4
-"""The frame leaves with the link's own address for the VIP."""
+"""The frame leaves with the link's own address in place of the VIP."""
 VERDICT_CONFLICT: Verdict.ValueType  # 5
 """Another host claims the VIP: reported, and dropped."""
 VERDICT_REPORT: Verdict.ValueType  # 6
@@ -192,7 +192,7 @@ class _ReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Reason.ValueTy
     REASON_UNVOUCHED: _Reason.ValueType  # 36
 
 class Reason(_Reason, metaclass=_ReasonEnumTypeWrapper):
-    """Why a frame got its verdict; docs/reasons.md has the meanings. The same numbers everywhere."""
+    """Why a frame got its verdict; docs/reasons.md has the meanings. The numbers are the same everywhere."""
 
 REASON_UNSPECIFIED: Reason.ValueType  # 0
 REASON_NOT_GUARDED: Reason.ValueType  # 1
@@ -386,7 +386,7 @@ Global___Link: _TypeAlias = Link  # noqa: Y015
 
 @_typing.final
 class Attachment(_message.Message):
-    """A program on a link, as the kernel tells."""
+    """A program on a link, as the kernel reports it."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -397,7 +397,7 @@ class Attachment(_message.Message):
     how: _builtins.str
     """"tcx", "clsact" or "xdp"."""
     program_id: _builtins.int
-    """The kernel's id of the program, as `bpftool prog show id` takes it."""
+    """The kernel's id of the program, for `bpftool prog show id`."""
     def __init__(
         self,
         *,
@@ -415,7 +415,7 @@ Global___Attachment: _TypeAlias = Attachment  # noqa: Y015
 
 @_typing.final
 class EventAccount(_message.Message):
-    """The kernel's account of events. Produced = delivered + limited + lost; none is missing from the counters."""
+    """The kernel's account of events: all that it produced are delivered, limited or lost. The counters include all."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -424,7 +424,7 @@ class EventAccount(_message.Message):
     LOST_FIELD_NUMBER: _builtins.int
     RECEIVED_FIELD_NUMBER: _builtins.int
     delivered: _builtins.int
-    """Written to the ring buffer, since it was made."""
+    """Written to the ring buffer, since the buffer was made."""
     limited: _builtins.int
     """Kept back by the rate limit."""
     lost: _builtins.int
@@ -449,7 +449,7 @@ Global___EventAccount: _TypeAlias = EventAccount  # noqa: Y015
 
 @_typing.final
 class Drift(_message.Message):
-    """Changes behind the agent's back that it found and repaired, since it started."""
+    """Changes by other programs that the agent found and repaired, since it started."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -487,12 +487,12 @@ class Config(_message.Message):
     source: _builtins.str
     """Where it was read from: a file, or "ConfigMap NAMESPACE/NAME"."""
     generation: _builtins.int
-    """Counts the configurations that were taken over since the agent started; 1 is the first."""
+    """Counts the configurations that were applied since the agent started; 1 is the first."""
     @_builtins.property
     def load_time(self) -> _timestamp_pb2.Timestamp: ...
     @_builtins.property
     def problems(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Why a later edit was not taken over; empty when the latest is what is in force."""
+        """Why a later edit was not applied; empty when the latest is in force."""
 
     def __init__(
         self,
@@ -548,7 +548,7 @@ Global___Lease: _TypeAlias = Lease  # noqa: Y015
 
 @_typing.final
 class Kubernetes(_message.Message):
-    """How the agent stands with the Kubernetes API server. Only `state` is there when it runs standalone."""
+    """The agent's connection to the Kubernetes API server. Standalone, only `state` is set."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -562,9 +562,9 @@ class Kubernetes(_message.Message):
         STATE_NOT_USED: Kubernetes._State.ValueType  # 1
         """The agent runs standalone, on a configuration file."""
         STATE_CONNECTING: Kubernetes._State.ValueType  # 2
-        """Not everything was read yet that says what to guard."""
+        """The agent has not yet read all objects that say what to guard."""
         STATE_FOLLOWING: Kubernetes._State.ValueType  # 3
-        """All that is needed is followed."""
+        """The agent watches all objects that it needs."""
         STATE_LOST: Kubernetes._State.ValueType  # 4
         """A watch is lost: what the agent knows of these objects is going stale."""
 
@@ -573,9 +573,9 @@ class Kubernetes(_message.Message):
     STATE_NOT_USED: Kubernetes.State.ValueType  # 1
     """The agent runs standalone, on a configuration file."""
     STATE_CONNECTING: Kubernetes.State.ValueType  # 2
-    """Not everything was read yet that says what to guard."""
+    """The agent has not yet read all objects that say what to guard."""
     STATE_FOLLOWING: Kubernetes.State.ValueType  # 3
-    """All that is needed is followed."""
+    """The agent watches all objects that it needs."""
     STATE_LOST: Kubernetes.State.ValueType  # 4
     """A watch is lost: what the agent knows of these objects is going stale."""
 
@@ -597,9 +597,9 @@ class Kubernetes(_message.Message):
     namespace: _builtins.str
     """The namespace of the Leases."""
     renewal_problem: _builtins.str
-    """Why the lease is not renewed; empty while it is, or need not be."""
+    """Why the lease is not renewed; empty while it is renewed, or need not be."""
     yielding: _builtins.bool
-    """Whether another agent speaks as this node, and this one is silent for it."""
+    """Whether another agent uses this node's name, so that this agent stays silent."""
     events_written: _builtins.int
     """Events that were written, and that were dropped to keep within their rate limit."""
     events_dropped: _builtins.int
@@ -607,7 +607,7 @@ class Kubernetes(_message.Message):
     def sources(self) -> _containers.RepeatedCompositeFieldContainer[Global___KubernetesSource]: ...
     @_builtins.property
     def renewal_time(self) -> _timestamp_pb2.Timestamp:
-        """When the last renewal of this node's lease that succeeded was sent; absent before the first."""
+        """When this node sent its last successful lease renewal; absent before the first."""
 
     @_builtins.property
     def nodes(self) -> _containers.RepeatedCompositeFieldContainer[Global___ClusterNode]:
@@ -663,30 +663,30 @@ class Vouching(_message.Message):
     voucher: _builtins.str
     """The node that this node's heartbeat names as its voucher; empty: none."""
     bound: _builtins.bool
-    """Whether this node's kernel answers by the voucher's grants only."""
+    """Whether this node's kernel answers only as long as the voucher's grants arrive."""
     seeks: _builtins.str
-    """The node that this one wants for a voucher, and that tries it; empty: none."""
+    """The node that this one seeks as its voucher, and that is testing it; empty: none."""
     isolated: _builtins.bool
-    """Whether no node that was sought hears this one on its segment, while the API server does."""
+    """Whether none of the nodes that this one has sought as voucher hears it, although it reaches the API server."""
     priority: _builtins.str
     """How the kernel schedules the voucher's process: "SCHED_RR", "nice" or "ordinary"; empty: there is none."""
     unbinds: _builtins.int
-    """How often this node left a voucher that granted nothing, since the agent started."""
+    """How often this node left a voucher whose grants did not come, since the agent started."""
     revocations: _builtins.int
-    """How often this node's epoch was ended by others while it was bound, since the agent started."""
+    """How often other nodes ended this node's epoch while it was bound, since the agent started."""
     found_dead: _builtins.int
-    """How many nodes this one found dead as their voucher, since the agent started."""
+    """How many nodes this node, as their voucher, has found dead since the agent started."""
     @_builtins.property
     def timeout(self) -> _duration_pb2.Duration:
-        """How long after its last grant the voucher takes this node for dead: d."""
+        """How long without an answer until the voucher counts this node as dead (d)."""
 
     @_builtins.property
     def since_time(self) -> _timestamp_pb2.Timestamp:
-        """Since when it has been named in this term; absent while none is."""
+        """Since when the voucher has been named in this term; absent while none is."""
 
     @_builtins.property
     def vouched_nodes(self) -> _containers.RepeatedCompositeFieldContainer[Global___VouchedNode]:
-        """The nodes that this one vouches for; behind them those that it tries."""
+        """The nodes that this one vouches for, followed by those that it is testing."""
 
     def __init__(
         self,
@@ -713,7 +713,7 @@ Global___Vouching: _TypeAlias = Vouching  # noqa: Y015
 
 @_typing.final
 class VouchedNode(_message.Message):
-    """A node that another one vouches for, or tries."""
+    """A node that another one vouches for, or is testing."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -728,21 +728,21 @@ class VouchedNode(_message.Message):
     LONGEST_INTERVAL_FIELD_NUMBER: _builtins.int
     node: _builtins.str
     trial: _builtins.bool
-    """Whether it is only tried: it is pinged, and nothing is granted."""
+    """Whether this is a trial: the voucher pings the node, and grants nothing."""
     bound: _builtins.bool
-    """Whether its kernel has said that it is bound."""
+    """Whether its kernel has reported that it is bound."""
     pings: _builtins.int
     """Pings that were sent, and that came back."""
     pongs: _builtins.int
     @_builtins.property
     def timeout(self) -> _duration_pb2.Duration:
-        """How long after its last grant the voucher takes it for dead: d."""
+        """How long without an answer until the voucher counts this node as dead (d)."""
 
     @_builtins.property
     def since_time(self) -> _timestamp_pb2.Timestamp: ...
     @_builtins.property
     def usual_interval(self) -> _duration_pb2.Duration:
-        """What 999 of 1000 gaps between grants do not exceed, and the longest; of a trial, between pongs."""
+        """The 99.9th percentile of the gaps between grants, and the longest gap; in a trial, the gaps between pongs."""
 
     @_builtins.property
     def longest_interval(self) -> _duration_pb2.Duration: ...
@@ -769,7 +769,7 @@ Global___VouchedNode: _TypeAlias = VouchedNode  # noqa: Y015
 
 @_typing.final
 class KubernetesSource(_message.Message):
-    """One kind of object that the agent follows."""
+    """One kind of object that the agent watches."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -820,16 +820,16 @@ class ClusterNode(_message.Message):
     MACS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     alive: _builtins.bool
-    """Whether its agent's heartbeat was renewed within a lease. Nodes renew only while an elected VIP needs it."""
+    """Whether its agent renewed its heartbeat within its lease. Nodes renew only while an elected VIP needs it."""
     refusal: _builtins.str
-    """Why it may own no elected VIP; empty when it may."""
+    """Why it is not eligible to own any elected VIP; empty when it is eligible."""
     @_builtins.property
     def addresses(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Of its Node object, in that order."""
+        """The addresses of its Node object, in that order."""
 
     @_builtins.property
     def macs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Of the guarded links that its heartbeat publishes; of this node all links."""
+        """The MAC addresses of the guarded links that its heartbeat publishes; for this node, those of all links."""
 
     def __init__(
         self,
@@ -920,7 +920,7 @@ class GetStatusResponse(_message.Message):
     mode: Global___Mode.ValueType
     """The node's mode; VIPs may have their own."""
     epoch: _builtins.int
-    """The node's epoch; entries of another epoch are not answered for."""
+    """The node's epoch; the kernel does not answer for entries of another epoch."""
     entries: _builtins.int
     """How many (link, VIP) pairs are guarded, and how many fit."""
     entries_capacity: _builtins.int
@@ -990,7 +990,7 @@ Global___GetStatusResponse: _TypeAlias = GetStatusResponse  # noqa: Y015
 
 @_typing.final
 class ClosedRange(_message.Message):
-    """A network on a link in which an address that no entry is about is suppressed."""
+    """A closed network on a link: addresses in it that have no entry are suppressed."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1075,12 +1075,12 @@ class Vip(_message.Message):
     mode: Global___Mode.ValueType
     """The mode in force: the VIP's own, or the node's."""
     owner: _builtins.str
-    """Who is to answer, as the source says: a node's name, "external", "elect", "follow (NODE)"..."""
+    """Who is to answer, in the words of the source: a node's name, "external", "elect", "follow (NODE)"..."""
     source: _builtins.str
     """Where the VIP comes from: "vips[0]" of the configuration, or "service NAMESPACE/NAME"."""
     epoch: _builtins.int
     hold: _builtins.bool
-    """Whether answering needs no fence: the source names the owner once and for all, or asks to hold an elected VIP."""
+    """Whether answering needs no fence: the source names a fixed owner, or says `hold` for an elected VIP."""
     answer_mac: _builtins.str
     """The MAC that the guard answers with; empty unless owned."""
     owner_mac: _builtins.str
@@ -1132,7 +1132,7 @@ class ListVipsRequest(_message.Message):
     LINK_FIELD_NUMBER: _builtins.int
     KIND_FIELD_NUMBER: _builtins.int
     page_size: _builtins.int
-    """0: 100. More than 1000 is taken for 1000."""
+    """0 means 100; the maximum is 1000."""
     page_token: _builtins.str
     """next_page_token of the page before, with the same filter."""
     link: _builtins.str
@@ -1236,16 +1236,16 @@ class ExplainVipRequest(_message.Message):
     address: _builtins.str
     """The IPv4 or IPv6 address of a host."""
     link: _builtins.str
-    """The name of a guarded link; empty: all guarded links."""
+    """The name of a guarded link; empty means all guarded links."""
     sender_mac: _builtins.str
-    """sha of frames that come in; empty: 02:ff:ff:ff:ff:fe, which no host has."""
+    """sha of frames that come in; empty means 02:ff:ff:ff:ff:fe, which no host has."""
     sender_address: _builtins.str
     """spa of requests that come in, tpa of frames that go out; of the same family as `address`.
-    Empty: 192.0.0.8 (RFC 7600) or 100::1 (RFC 6666), which no host has.
+    Empty means 192.0.0.8 (RFC 7600) or 100::1 (RFC 6666), which no host has.
     """
     @_builtins.property
     def operations(self) -> _containers.RepeatedScalarFieldContainer[Global___Operation.ValueType]:
-        """Empty: all operations."""
+        """Empty means all operations."""
 
     def __init__(
         self,
@@ -1345,11 +1345,11 @@ class Ownership(_message.Message):
     """
     @_builtins.property
     def candidates(self) -> _containers.RepeatedCompositeFieldContainer[Global___Candidate]:
-        """Those that may own it first, by preference."""
+        """Eligible nodes first, in order of preference."""
 
     @_builtins.property
     def claim(self) -> Global___Claim:
-        """Absent for owners that the source names: those need no claim."""
+        """Absent when the source names the owner, which then needs no claim."""
 
     @_builtins.property
     def fence_left(self) -> _duration_pb2.Duration:
@@ -1361,8 +1361,8 @@ class Ownership(_message.Message):
 
     @_builtins.property
     def voucher_fence_left(self) -> _duration_pb2.Duration:
-        """What is left of the fence of the node that vouches for this one, which ends the right to answer as well; absent
-        while the kernel is bound to none.
+        """What is left of the voucher's fence, which also ends the right to answer; absent while the kernel is not bound to
+        a voucher.
         """
 
     def __init__(
@@ -1429,17 +1429,17 @@ class Claim(_message.Message):
         DESCRIPTOR: _descriptor.EnumDescriptor
         STATE_UNSPECIFIED: Claim._State.ValueType  # 0
         STATE_VALID: Claim._State.ValueType  # 1
-        """The holder's; no other node may take it."""
+        """The holder has it; no other node may take it."""
         STATE_VOID: Claim._State.ValueType  # 2
-        """Of an epoch of its holder that has ended: any eligible node may take it."""
+        """The holder's epoch has ended: any eligible node may take the claim."""
         STATE_RELEASED: Claim._State.ValueType  # 3
-        """Its holder gave it up: any eligible node may take it."""
+        """The holder gave it up: any eligible node may take it."""
         STATE_EXTERNAL: Claim._State.ValueType  # 4
         """A host outside the cluster has the address: no node may take it before that host is silent."""
         STATE_UNREADABLE: Claim._State.ValueType  # 5
         """It cannot be read, so no node takes it."""
         STATE_DELETING: Claim._State.ValueType  # 6
-        """It was deleted; it is gone once its holder is silent."""
+        """It is being deleted; it is gone once its holder is silent."""
         STATE_NONE: Claim._State.ValueType  # 7
         """There is none: no node has had the VIP yet."""
         STATE_UNKNOWN: Claim._State.ValueType  # 8
@@ -1448,17 +1448,17 @@ class Claim(_message.Message):
     class State(_State, metaclass=_StateEnumTypeWrapper): ...
     STATE_UNSPECIFIED: Claim.State.ValueType  # 0
     STATE_VALID: Claim.State.ValueType  # 1
-    """The holder's; no other node may take it."""
+    """The holder has it; no other node may take it."""
     STATE_VOID: Claim.State.ValueType  # 2
-    """Of an epoch of its holder that has ended: any eligible node may take it."""
+    """The holder's epoch has ended: any eligible node may take the claim."""
     STATE_RELEASED: Claim.State.ValueType  # 3
-    """Its holder gave it up: any eligible node may take it."""
+    """The holder gave it up: any eligible node may take it."""
     STATE_EXTERNAL: Claim.State.ValueType  # 4
     """A host outside the cluster has the address: no node may take it before that host is silent."""
     STATE_UNREADABLE: Claim.State.ValueType  # 5
     """It cannot be read, so no node takes it."""
     STATE_DELETING: Claim.State.ValueType  # 6
-    """It was deleted; it is gone once its holder is silent."""
+    """It is being deleted; it is gone once its holder is silent."""
     STATE_NONE: Claim.State.ValueType  # 7
     """There is none: no node has had the VIP yet."""
     STATE_UNKNOWN: Claim.State.ValueType  # 8
@@ -1475,7 +1475,7 @@ class Claim(_message.Message):
     holder: _builtins.str
     """The node that holds it, or did; empty: none."""
     epoch: _builtins.int
-    """The holder's epoch at the time, as the kernel of that node has it."""
+    """The epoch in which the holder took it, as in the kernel of that node."""
     state: Global___Claim.State.ValueType
     alive: _builtins.bool
     """Whether the holder's heartbeat was renewed within its lease."""
@@ -1487,7 +1487,7 @@ class Claim(_message.Message):
     """The node that vouches for the holder, while the holder's kernel is bound to it; empty: none."""
     @_builtins.property
     def seen_time(self) -> _timestamp_pb2.Timestamp:
-        """Since when this agent has seen the claim as it is: it changed then, or the agent began; absent where there is none."""
+        """When the claim last changed, or the agent started if that was later; absent without a claim."""
 
     def __init__(
         self,
@@ -1513,10 +1513,10 @@ Global___Claim: _TypeAlias = Claim  # noqa: Y015
 class Frame(_message.Message):
     """A frame of ARP or neighbour discovery, as bytes and decoded.
 
-    RFC 826's terms serve both. In neighbour discovery spa, who claims, is the source of a solicitation (:: claims
-    nothing) and the target of an advertisement; tpa, who is asked for or told, is the target of a solicitation and the
-    destination of an advertisement; sha is the link-layer address in the options, or else the Ethernet source; there is
-    no tha, which is zero.
+    Both protocols use RFC 826's terms. In neighbour discovery spa, the address that is claimed, is the source of a
+    solicitation (:: claims nothing) and the target of an advertisement; tpa, the address that is asked for or informed,
+    is the target of a solicitation and the destination of an advertisement; sha is the link-layer address in the
+    options, or else the Ethernet source; there is no tha, which is zero.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -1582,7 +1582,7 @@ class FrameExplanation(_message.Message):
     operation: Global___Operation.ValueType
     hook: Global___Hook.ValueType
     program_id: _builtins.int
-    """The kernel's id of the program that is attached; the one that was run is its twin from the same build."""
+    """The kernel's id of the program that is attached; the one that was run is a copy from the same build."""
     verdict: Global___Verdict.ValueType
     reason: Global___Reason.ValueType
     meaning: _builtins.str
@@ -1592,11 +1592,11 @@ class FrameExplanation(_message.Message):
     fate: Global___Fate.ValueType
     @_builtins.property
     def frame(self) -> Global___Frame:
-        """The frame the program was asked about."""
+        """The frame that the program judged."""
 
     @_builtins.property
     def result(self) -> Global___Frame:
-        """What passes or is sent back; absent when the frame is dropped."""
+        """The frame that passes or is sent back; absent when the frame is dropped."""
 
     def __init__(
         self,
@@ -1660,7 +1660,7 @@ class Decision(_message.Message):
     eth_src: _builtins.str
     eth_dst: _builtins.str
     count: _builtins.int
-    """Reports; the kernel keeps most of many equal ones back, and the VIP's counters have them all."""
+    """Number of reports. The kernel withholds most of many equal ones; the VIP's counters include all."""
     @_builtins.property
     def first_time(self) -> _timestamp_pb2.Timestamp: ...
     @_builtins.property
@@ -1739,7 +1739,7 @@ class ListDecisionsRequest(_message.Message):
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     FILTER_FIELD_NUMBER: _builtins.int
     page_size: _builtins.int
-    """0: 100. More than 1000 is taken for 1000."""
+    """0 means 100; the maximum is 1000."""
     page_token: _builtins.str
     """next_page_token of the page before, with the same filter."""
     @_builtins.property
@@ -1790,7 +1790,7 @@ class WatchDecisionsRequest(_message.Message):
     FILTER_FIELD_NUMBER: _builtins.int
     INCLUDE_RECENT_FIELD_NUMBER: _builtins.int
     include_recent: _builtins.bool
-    """First what ListDecisions has, the oldest first, and then what comes, with nothing missing between."""
+    """First the decisions of ListDecisions, the oldest first, and then new ones, with none missing in between."""
     @_builtins.property
     def filter(self) -> Global___DecisionFilter: ...
     def __init__(
@@ -1814,10 +1814,10 @@ class WatchDecisionsResponse(_message.Message):
     DECISION_FIELD_NUMBER: _builtins.int
     LOST_FIELD_NUMBER: _builtins.int
     lost: _builtins.int
-    """Decisions that this reader has lost since the message before, by being slow."""
+    """Decisions that this reader has lost since the previous message, because it is slow."""
     @_builtins.property
     def decision(self) -> Global___Decision:
-        """Absent when the message only says what was lost."""
+        """Absent when the message only says how many were lost."""
 
     def __init__(
         self,
@@ -1835,7 +1835,7 @@ Global___WatchDecisionsResponse: _TypeAlias = WatchDecisionsResponse  # noqa: Y0
 
 @_typing.final
 class Claimant(_message.Message):
-    """Who claims a VIP, by the MAC address it does it with."""
+    """Who claims a VIP, by the MAC address in the claim."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1855,7 +1855,7 @@ class Claimant(_message.Message):
         neighbour table has for an address of the Node object.
         """
         KIND_VRRP_ROUTER: Claimant._Kind.ValueType  # 4
-        """A virtual router by VRRP (RFC 5798 7.3) or CARP."""
+        """A virtual router by VRRP (RFC 5798 7.3), or by CARP, which uses the same MAC addresses."""
         KIND_HSRP_ROUTER: Claimant._Kind.ValueType  # 5
         KIND_GLBP_ROUTER: Claimant._Kind.ValueType  # 6
 
@@ -1870,7 +1870,7 @@ class Claimant(_message.Message):
     neighbour table has for an address of the Node object.
     """
     KIND_VRRP_ROUTER: Claimant.Kind.ValueType  # 4
-    """A virtual router by VRRP (RFC 5798 7.3) or CARP."""
+    """A virtual router by VRRP (RFC 5798 7.3), or by CARP, which uses the same MAC addresses."""
     KIND_HSRP_ROUTER: Claimant.Kind.ValueType  # 5
     KIND_GLBP_ROUTER: Claimant.Kind.ValueType  # 6
 
@@ -1899,8 +1899,8 @@ Global___Claimant: _TypeAlias = Claimant  # noqa: Y015
 
 @_typing.final
 class Conflict(_message.Message):
-    """Foreign claims of one host for a VIP. That of a node of this cluster is listed once it was heard for longer than a
-    move of the VIP can account for.
+    """Claims of one other host for a VIP. A claim of a node of this cluster is listed only when it has lasted for longer
+    than a move of the VIP can explain.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -1919,7 +1919,7 @@ class Conflict(_message.Message):
     mac: _builtins.str
     """Who claims it."""
     count: _builtins.int
-    """Reports; the VIP's counters have all claims."""
+    """Number of reports. The kernel withholds most of many equal ones; the VIP's counters include all."""
     reason: Global___Reason.ValueType
     """The latest claim's."""
     dropped: _builtins.bool
@@ -1961,7 +1961,7 @@ class ListConflictsRequest(_message.Message):
     LINK_FIELD_NUMBER: _builtins.int
     CLAIMANT_FIELD_NUMBER: _builtins.int
     page_size: _builtins.int
-    """0: 100. More than 1000 is taken for 1000."""
+    """0 means 100; the maximum is 1000."""
     page_token: _builtins.str
     """next_page_token of the page before, with the same filter."""
     vip: _builtins.str
@@ -1969,7 +1969,7 @@ class ListConflictsRequest(_message.Message):
     link: _builtins.str
     """Only claims on the link with this name."""
     claimant: Global___Claimant.Kind.ValueType
-    """Only claims of such claimants; unspecified: of all."""
+    """Only claims of this kind of claimant; unspecified means all."""
     def __init__(
         self,
         *,
@@ -2025,28 +2025,28 @@ class Audit(_message.Message):
         DESCRIPTOR: _descriptor.EnumDescriptor
         FINDING_UNSPECIFIED: Audit._Finding.ValueType  # 0
         FINDING_OWNER: Audit._Finding.ValueType  # 1
-        """The owner alone answers: exactly one MAC, which is the owner's, or may be where the owner's is not known.
-        Of a VIP that the asking node owns: no other host answers.
+        """The owner alone answers: exactly one MAC: the owner's, or any if the owner's is unknown.
+        If the asking node owns the VIP: no other host answers.
         """
         FINDING_NONE: Audit._Finding.ValueType  # 2
         """No host answers."""
         FINDING_ANOTHER: Audit._Finding.ValueType  # 3
         """One MAC answers, and it is not the owner's."""
         FINDING_SEVERAL: Audit._Finding.ValueType  # 4
-        """Several MACs answer; of a VIP that the asking node owns: another one answers, too."""
+        """Several MACs answer; if the asking node owns the VIP: another host answers, too."""
 
     class Finding(_Finding, metaclass=_FindingEnumTypeWrapper): ...
     FINDING_UNSPECIFIED: Audit.Finding.ValueType  # 0
     FINDING_OWNER: Audit.Finding.ValueType  # 1
-    """The owner alone answers: exactly one MAC, which is the owner's, or may be where the owner's is not known.
-    Of a VIP that the asking node owns: no other host answers.
+    """The owner alone answers: exactly one MAC: the owner's, or any if the owner's is unknown.
+    If the asking node owns the VIP: no other host answers.
     """
     FINDING_NONE: Audit.Finding.ValueType  # 2
     """No host answers."""
     FINDING_ANOTHER: Audit.Finding.ValueType  # 3
     """One MAC answers, and it is not the owner's."""
     FINDING_SEVERAL: Audit.Finding.ValueType  # 4
-    """Several MACs answer; of a VIP that the asking node owns: another one answers, too."""
+    """Several MACs answer; if the asking node owns the VIP: another host answers, too."""
 
     VIP_FIELD_NUMBER: _builtins.int
     LINK_FIELD_NUMBER: _builtins.int
@@ -2060,16 +2060,16 @@ class Audit(_message.Message):
     link: _builtins.str
     finding: Global___Audit.Finding.ValueType
     right: _builtins.bool
-    """Whether that is as it has to be: the owner alone answers, or no host does where there is no owner now."""
+    """Whether this is the expected result: the owner alone answers, or no host does while the VIP has no owner."""
     owner: _builtins.str
-    """Who has to answer: a node's name, a MAC address or "a host outside"; empty: none, as far as is known."""
+    """Who should answer: a node's name, a MAC address or "a host outside"; empty: no known owner."""
     own: _builtins.bool
-    """Whether the asking node has to answer itself: it does not hear that."""
+    """Whether the asking node is the owner; it cannot hear its own answer."""
     @_builtins.property
     def answers(self) -> _containers.RepeatedCompositeFieldContainer[Global___Answer]: ...
     @_builtins.property
     def time(self) -> _timestamp_pb2.Timestamp:
-        """When it asked."""
+        """When the node asked."""
 
     def __init__(
         self,
@@ -2102,7 +2102,7 @@ class Answer(_message.Message):
     OWNER_FIELD_NUMBER: _builtins.int
     mac: _builtins.str
     owner: _builtins.bool
-    """Whether it is the owner's, or may be."""
+    """Whether it is the owner's MAC, or may be, because that is unknown."""
     @_builtins.property
     def claimant(self) -> Global___Claimant:
         """Who has that MAC."""
@@ -2129,7 +2129,7 @@ class ListAuditsRequest(_message.Message):
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     page_size: _builtins.int
-    """0: 100. More than 1000 is taken for 1000."""
+    """0 means 100; the maximum is 1000."""
     page_token: _builtins.str
     """next_page_token of the page before."""
     def __init__(

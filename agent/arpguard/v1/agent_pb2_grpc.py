@@ -28,10 +28,10 @@ if _version_not_supported:
 class AgentServiceStub:
     """Every method may also return
     RESOURCE_EXHAUSTED  too many calls or streams are open, or the request is too long; try again with fewer
-    DEADLINE_EXCEEDED   the call began, and its request did not come in time
+    DEADLINE_EXCEEDED   the call began, but its request did not come in time
     UNAVAILABLE         the agent is starting or stopping; try again
     INVALID_ARGUMENT    the request's bytes are not the request's message
-    and never INTERNAL or UNKNOWN, unless the agent has a bug: it is in its log then.
+    Never INTERNAL or UNKNOWN, unless the agent has a bug; its log then has the details.
     """
 
     def __init__(self, channel):
@@ -90,10 +90,10 @@ class AgentServiceStub:
 class AgentServiceServicer:
     """Every method may also return
     RESOURCE_EXHAUSTED  too many calls or streams are open, or the request is too long; try again with fewer
-    DEADLINE_EXCEEDED   the call began, and its request did not come in time
+    DEADLINE_EXCEEDED   the call began, but its request did not come in time
     UNAVAILABLE         the agent is starting or stopping; try again
     INVALID_ARGUMENT    the request's bytes are not the request's message
-    and never INTERNAL or UNKNOWN, unless the agent has a bug: it is in its log then.
+    Never INTERNAL or UNKNOWN, unless the agent has a bug; its log then has the details.
     """
 
     def GetStatus(self, request, context):
@@ -106,8 +106,8 @@ class AgentServiceServicer:
 
     def ListVips(self, request, context):
         """The guarded VIPs, one item for each link, ordered by link and address. Read back from the kernel's maps.
-        An answer serves all who ask the same for ten times as long as it took to make: a page of 1000, for a third of a
-        second or so.
+        The agent reuses an answer for identical requests, for ten times as long as it took to make: about a third of a
+        second for a page of 1000.
         INVALID_ARGUMENT  page_size, page_token, link or kind is wrong; the message names the field
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -163,7 +163,7 @@ class AgentServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListAudits(self, request, context):
-        """What the last audit of each VIP found: of those that this node asks the wire for, ordered by link and address.
+        """What the last audit found, for each VIP that this node audits, ordered by link and address.
         INVALID_ARGUMENT  page_size or page_token is wrong; the message names the field
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -171,8 +171,8 @@ class AgentServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def AuditVip(self, request, context):
-        """Asks the wire now who answers for a VIP, three times within two seconds, on each link where this node can: in the
-        VIP's subnet, with an address of its own.
+        """Audits a VIP now: sends three requests for it within two seconds, on each link where this node can (in the VIP's
+        subnet, with an address of its own), and says which hosts answer.
         INVALID_ARGUMENT     address is not an IP address
         NOT_FOUND            the address is guarded on no link of this node
         FAILED_PRECONDITION  this node has no link that is up, in the VIP's subnet and with an address

@@ -3,7 +3,7 @@
 isort:skip_file
 The API of the arpguard agent: who answers for a virtual IP (VIP), why, and what this node just did.
 
-It only reads. MAC addresses are text such as "02:00:00:00:00:01", IP addresses as RFC 5952 writes them.
+It changes nothing. MAC addresses are text such as "02:00:00:00:00:01", IP addresses are written as in RFC 5952.
 The kernel stamps decisions with the boot clock; Timestamps are reckoned from it when a message is made.
 """
 
@@ -33,10 +33,10 @@ GRPC_VERSION: str
 class AgentServiceStub:
     """Every method may also return
       RESOURCE_EXHAUSTED  too many calls or streams are open, or the request is too long; try again with fewer
-      DEADLINE_EXCEEDED   the call began, and its request did not come in time
+      DEADLINE_EXCEEDED   the call began, but its request did not come in time
       UNAVAILABLE         the agent is starting or stopping; try again
       INVALID_ARGUMENT    the request's bytes are not the request's message
-    and never INTERNAL or UNKNOWN, unless the agent has a bug: it is in its log then.
+    Never INTERNAL or UNKNOWN, unless the agent has a bug; its log then has the details.
     """
 
     @_typing.overload
@@ -49,8 +49,8 @@ class AgentServiceStub:
     """
     ListVips: _grpc.UnaryUnaryMultiCallable[_agent_pb2.ListVipsRequest, _agent_pb2.ListVipsResponse]
     """The guarded VIPs, one item for each link, ordered by link and address. Read back from the kernel's maps.
-    An answer serves all who ask the same for ten times as long as it took to make: a page of 1000, for a third of a
-    second or so.
+    The agent reuses an answer for identical requests, for ten times as long as it took to make: about a third of a
+    second for a page of 1000.
       INVALID_ARGUMENT  page_size, page_token, link or kind is wrong; the message names the field
     """
     GetVip: _grpc.UnaryUnaryMultiCallable[_agent_pb2.GetVipRequest, _agent_pb2.GetVipResponse]
@@ -82,12 +82,12 @@ class AgentServiceStub:
       INVALID_ARGUMENT  page_size, page_token, vip or link is wrong; the message names the field
     """
     ListAudits: _grpc.UnaryUnaryMultiCallable[_agent_pb2.ListAuditsRequest, _agent_pb2.ListAuditsResponse]
-    """What the last audit of each VIP found: of those that this node asks the wire for, ordered by link and address.
+    """What the last audit found, for each VIP that this node audits, ordered by link and address.
       INVALID_ARGUMENT  page_size or page_token is wrong; the message names the field
     """
     AuditVip: _grpc.UnaryUnaryMultiCallable[_agent_pb2.AuditVipRequest, _agent_pb2.AuditVipResponse]
-    """Asks the wire now who answers for a VIP, three times within two seconds, on each link where this node can: in the
-    VIP's subnet, with an address of its own.
+    """Audits a VIP now: sends three requests for it within two seconds, on each link where this node can (in the VIP's
+    subnet, with an address of its own), and says which hosts answer.
       INVALID_ARGUMENT     address is not an IP address
       NOT_FOUND            the address is guarded on no link of this node
       FAILED_PRECONDITION  this node has no link that is up, in the VIP's subnet and with an address
@@ -98,10 +98,10 @@ class AgentServiceStub:
 class AgentServiceAsyncStub(AgentServiceStub):
     """Every method may also return
       RESOURCE_EXHAUSTED  too many calls or streams are open, or the request is too long; try again with fewer
-      DEADLINE_EXCEEDED   the call began, and its request did not come in time
+      DEADLINE_EXCEEDED   the call began, but its request did not come in time
       UNAVAILABLE         the agent is starting or stopping; try again
       INVALID_ARGUMENT    the request's bytes are not the request's message
-    and never INTERNAL or UNKNOWN, unless the agent has a bug: it is in its log then.
+    Never INTERNAL or UNKNOWN, unless the agent has a bug; its log then has the details.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -111,8 +111,8 @@ class AgentServiceAsyncStub(AgentServiceStub):
     """
     ListVips: _aio.UnaryUnaryMultiCallable[_agent_pb2.ListVipsRequest, _agent_pb2.ListVipsResponse]  # type: ignore[assignment]
     """The guarded VIPs, one item for each link, ordered by link and address. Read back from the kernel's maps.
-    An answer serves all who ask the same for ten times as long as it took to make: a page of 1000, for a third of a
-    second or so.
+    The agent reuses an answer for identical requests, for ten times as long as it took to make: about a third of a
+    second for a page of 1000.
       INVALID_ARGUMENT  page_size, page_token, link or kind is wrong; the message names the field
     """
     GetVip: _aio.UnaryUnaryMultiCallable[_agent_pb2.GetVipRequest, _agent_pb2.GetVipResponse]  # type: ignore[assignment]
@@ -144,12 +144,12 @@ class AgentServiceAsyncStub(AgentServiceStub):
       INVALID_ARGUMENT  page_size, page_token, vip or link is wrong; the message names the field
     """
     ListAudits: _aio.UnaryUnaryMultiCallable[_agent_pb2.ListAuditsRequest, _agent_pb2.ListAuditsResponse]  # type: ignore[assignment]
-    """What the last audit of each VIP found: of those that this node asks the wire for, ordered by link and address.
+    """What the last audit found, for each VIP that this node audits, ordered by link and address.
       INVALID_ARGUMENT  page_size or page_token is wrong; the message names the field
     """
     AuditVip: _aio.UnaryUnaryMultiCallable[_agent_pb2.AuditVipRequest, _agent_pb2.AuditVipResponse]  # type: ignore[assignment]
-    """Asks the wire now who answers for a VIP, three times within two seconds, on each link where this node can: in the
-    VIP's subnet, with an address of its own.
+    """Audits a VIP now: sends three requests for it within two seconds, on each link where this node can (in the VIP's
+    subnet, with an address of its own), and says which hosts answer.
       INVALID_ARGUMENT     address is not an IP address
       NOT_FOUND            the address is guarded on no link of this node
       FAILED_PRECONDITION  this node has no link that is up, in the VIP's subnet and with an address
@@ -159,10 +159,10 @@ class AgentServiceAsyncStub(AgentServiceStub):
 class AgentServiceServicer(metaclass=_abc_1.ABCMeta):
     """Every method may also return
       RESOURCE_EXHAUSTED  too many calls or streams are open, or the request is too long; try again with fewer
-      DEADLINE_EXCEEDED   the call began, and its request did not come in time
+      DEADLINE_EXCEEDED   the call began, but its request did not come in time
       UNAVAILABLE         the agent is starting or stopping; try again
       INVALID_ARGUMENT    the request's bytes are not the request's message
-    and never INTERNAL or UNKNOWN, unless the agent has a bug: it is in its log then.
+    Never INTERNAL or UNKNOWN, unless the agent has a bug; its log then has the details.
     """
 
     @_abc_1.abstractmethod
@@ -182,8 +182,8 @@ class AgentServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_agent_pb2.ListVipsResponse, _abc.Awaitable[_agent_pb2.ListVipsResponse]]:
         """The guarded VIPs, one item for each link, ordered by link and address. Read back from the kernel's maps.
-        An answer serves all who ask the same for ten times as long as it took to make: a page of 1000, for a third of a
-        second or so.
+        The agent reuses an answer for identical requests, for ten times as long as it took to make: about a third of a
+        second for a page of 1000.
           INVALID_ARGUMENT  page_size, page_token, link or kind is wrong; the message names the field
         """
 
@@ -251,7 +251,7 @@ class AgentServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _agent_pb2.ListAuditsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_agent_pb2.ListAuditsResponse, _abc.Awaitable[_agent_pb2.ListAuditsResponse]]:
-        """What the last audit of each VIP found: of those that this node asks the wire for, ordered by link and address.
+        """What the last audit found, for each VIP that this node audits, ordered by link and address.
           INVALID_ARGUMENT  page_size or page_token is wrong; the message names the field
         """
 
@@ -261,8 +261,8 @@ class AgentServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _agent_pb2.AuditVipRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_agent_pb2.AuditVipResponse, _abc.Awaitable[_agent_pb2.AuditVipResponse]]:
-        """Asks the wire now who answers for a VIP, three times within two seconds, on each link where this node can: in the
-        VIP's subnet, with an address of its own.
+        """Audits a VIP now: sends three requests for it within two seconds, on each link where this node can (in the VIP's
+        subnet, with an address of its own), and says which hosts answer.
           INVALID_ARGUMENT     address is not an IP address
           NOT_FOUND            the address is guarded on no link of this node
           FAILED_PRECONDITION  this node has no link that is up, in the VIP's subnet and with an address
