@@ -83,14 +83,14 @@ CLUSTER: tuple[spec.Spec[ClusterLook], ...] = (
     spec.Counter(
         "arpguard_kubernetes_lists_total",
         "Complete lists that were read from the API server since the agent started",
-        "when it grows by more than one in minutes: watches break, and each list loads the server",
+        "when it grows more than once every few minutes: watches break, and each list loads the server",
         _of_sources(lambda source: source.lists),
         ("resource",),
     ),
     spec.Counter(
         "arpguard_kubernetes_streams_total",
         "Watches that were opened at the API server since the agent started",
-        "when it grows faster than once a minute: something between the agent and the server ends them",
+        "when it grows faster than once a minute: something between the agent and the server ends the watches",
         _of_sources(lambda source: source.streams),
         ("resource",),
     ),
@@ -111,27 +111,27 @@ CLUSTER: tuple[spec.Spec[ClusterLook], ...] = (
     spec.Counter(
         "arpguard_lease_writes_total",
         "Writes of Leases since the agent started: heartbeat (renewals), revocation (of nodes that are silent) and "
-        "claim, by what came of them",
-        "when revocation grows: nodes fall silent; or refused and unknown grow: the API server refuses, or is slow",
+        "claim, by outcome",
+        "when revocation grows: nodes fall silent; when refused or unknown grows: the API server refuses, or is slow",
         lambda look: (((what, outcome), count) for (what, outcome), count in sorted(look.state.writes.items())),
         ("what", "outcome"),
     ),
     spec.Gauge(
         "arpguard_renewal_age_seconds",
         "Seconds since this node sent its last successful lease renewal; absent before the first",
-        "when it exceeds arpguard_lease_seconds on a node that holds VIPs: they are no longer answered",
+        "when it exceeds arpguard_lease_seconds on a node that holds VIPs: that node no longer answers for them",
         lambda look: (look.now_ns - look.state.renewed_ns) / NS_PER_S if look.state.renewed_ns is not None else None,
     ),
     spec.Gauge(
         "arpguard_renewal_failing",
         "1 while the lease of this node cannot be renewed, else 0",
-        "when it is 1: what this node owns falls silent at the fence; `arpguard status` says why",
+        "when it is 1: this node's VIPs fall silent at the fence; `arpguard status` says why",
         lambda look: bool(look.state.renewal_lost),
     ),
     spec.Gauge(
         "arpguard_lease_seconds",
         "Seconds that the lease of this node lasts; more than configured where there are very many nodes",
-        "when it is many times what is configured: a takeover takes that much longer",
+        "when it is many times the configured duration: a takeover takes that much longer",
         lambda look: look.state.times.duration_ns / NS_PER_S,
     ),
     spec.Gauge(
@@ -142,7 +142,7 @@ CLUSTER: tuple[spec.Spec[ClusterLook], ...] = (
     ),
     spec.Gauge(
         "arpguard_nodes_alive",
-        "Nodes whose heartbeat is newer than a lease, this one included",
+        "Nodes that have renewed within their lease, this one included",
         "when it falls: a node is down or cut off; or when it differs between nodes",
         lambda look: sum(member.alive for member in look.state.members),
     ),
@@ -154,13 +154,14 @@ CLUSTER: tuple[spec.Spec[ClusterLook], ...] = (
     ),
     spec.Gauge(
         "arpguard_vips_held",
-        "Elected VIPs that this node answers for while the fence lies ahead; each once, on however many links",
-        "when the sum over all nodes differs from the number of elected VIPs for more than a takeover takes",
+        "Elected VIPs that this node answers for while the fence lies ahead; each counted once, however many links it "
+        "is on",
+        "when the sum over all nodes differs from the number of elected VIPs for longer than a takeover takes",
         lambda look: look.elected[Kind.OWNED],
     ),
     spec.Gauge(
         "arpguard_vips_without_node",
-        "Elected VIPs that no node may own",
+        "Elected VIPs that no node is eligible to own",
         "when it is above 0: no node answers for them; `arpguard explain` says why for each node",
         lambda look: len(look.state.nobody),
     ),
@@ -173,20 +174,21 @@ CLUSTER: tuple[spec.Spec[ClusterLook], ...] = (
     spec.Counter(
         "arpguard_kubernetes_events_total",
         "Kubernetes Events that this agent has written, or dropped to keep within their rate, since it started",
-        "when dropped grows: Events leave some changes out; the log has them all",
+        "when dropped grows: some changes have no Event; the log has them all",
         _events,
         ("outcome",),
     ),
     spec.Gauge(
         "arpguard_voucher_bound",
-        "1 while this node's kernel answers by its voucher's grants only, else 0; absent, like all metrics of "
-        "vouching, where nodes do not vouch for each other",
-        "when it stays 0 for minutes: this node is replaced no sooner than after its lease; `arpguard status` says why",
+        "1 while this node's kernel answers only as long as its voucher's grants arrive, else 0; absent, like all "
+        "metrics of vouching, where nodes do not vouch for each other",
+        "when it stays 0 for minutes: if this node dies, others replace it only after its lease; `arpguard status` says "
+        "why",
         _of_vouching(lambda vouching: vouching.bound),
     ),
     spec.Gauge(
         "arpguard_vouched_nodes",
-        "Nodes that this one vouches for, or tries before it does",
+        "Nodes that this one vouches for, and nodes that it tests before it vouches for them (tried)",
         "when tried stays above 0 for minutes: pings get lost, or come back late",
         _of_vouching(_vouched),
         ("what",),
@@ -194,7 +196,7 @@ CLUSTER: tuple[spec.Spec[ClusterLook], ...] = (
     spec.Counter(
         "arpguard_voucher_unbinds_total",
         "How often this node left a voucher whose grants did not come, since the agent started",
-        "when it grows by more than one in minutes: the segment loses frames, or vouchers end",
+        "when it grows more than once every few minutes: the segment loses frames, or vouchers end",
         _of_vouching(lambda vouching: vouching.unbinds),
     ),
     spec.Counter(
@@ -205,21 +207,22 @@ CLUSTER: tuple[spec.Spec[ClusterLook], ...] = (
     ),
     spec.Counter(
         "arpguard_vouched_deaths_total",
-        "Nodes that this node, as their voucher, found dead since the agent started; it revokes each at once",
-        "when it grows: a node died, or its segment lost every frame for d",
+        "Nodes that this node, as their voucher, found dead since the agent started; it revokes each immediately",
+        "when it grows: a node died, or its segment lost every frame for longer than the voucher's timeout",
         _of_vouching(lambda vouching: vouching.decided),
     ),
     spec.Gauge(
         "arpguard_voucher_isolated",
-        "1 while no node on the segment hears this one, though the API server does and others have vouchers; else 0",
+        "1 while no node on the segment hears this one, although it reaches the API server and others have vouchers; "
+        "else 0",
         "when it is 1: no client can reach this node's VIPs",
         _of_vouching(lambda vouching: vouching.isolated),
     ),
     spec.Histogram(
         "arpguard_vouched_gap_seconds",
-        "Seconds between grants that this node sent to those it vouches for, since the agent started",
-        "when gaps of more than half of d - m are more than one in 1000: a node may fall silent for a moment, and "
-        "leaves this voucher",
+        "Seconds between grants that this node sent to each node that it vouches for, since the agent started",
+        "when more than one gap in 1000 exceeds half the voucher's fence (d - m): a node may fall silent for a moment, "
+        "and leave this voucher",
         _of_vouching(_gaps),
     ),
 )

@@ -203,7 +203,7 @@ _NODE: tuple[spec.Spec[NodeSample], ...] = (
         "arpguard_frames_total",
         "ARP and neighbour discovery frames judged since the kernel's maps were made; with action observed the guard "
         "only counted them, and they passed",
-        "when reason conflict grows: another host claims a VIP; or fenced: this node lost the right to answer",
+        "when reason conflict grows: another host claims a VIP; when fenced grows: this node lost the right to answer",
         _frames,
         ("verdict", "reason", "action"),
     ),
@@ -224,29 +224,29 @@ _NODE: tuple[spec.Spec[NodeSample], ...] = (
     ),
     spec.Gauge(
         "arpguard_vip_owner_since_timestamp_seconds",
-        "Since when this node answers for each of these VIPs, in seconds since 1970; for VIPs that it had "
-        "when the agent started, the time of that start",
+        "Unix time (in seconds) since when this node answers for the VIP (those of arpguard_vip_owner); for VIPs that "
+        "it had when the agent started, the time of that start",
         "when it is recent, but no move of the VIP and no start of the agent was planned",
         _since,
         ("vip",),
     ),
     spec.Counter(
         "arpguard_vip_requests_answered_total",
-        "Requests for each of these VIPs that the guard answered; where it only observes, or another program of the "
-        "node answers, it answers none",
+        "Requests that the guard answered for the VIP (those of arpguard_vip_owner); it answers none in observe mode, "
+        "or where another program of the node answers",
         "when it stops growing for a VIP in use: its clients ask another host, or none",
         _answered,
         ("vip",),
     ),
     spec.Gauge(
         "arpguard_vip_owner_left_out",
-        "VIPs that this node answers for and that arpguard_vip_owner does not list",
-        "when it is above 0 and you look for a VIP there: `arpguard vips` lists all",
+        "VIPs that this node answers for, but arpguard_vip_owner does not list",
+        "when it is above 0: arpguard_vip_owner lists only 1000 VIPs; `arpguard vips` lists all",
         lambda sample: max(0, len(sample.owned) - MAX_OWNED),
     ),
     spec.Gauge(
         "arpguard_mode",
-        "1 for the mode of the node as the kernel has it, 0 for the other one",
+        "1 for the node's mode in the kernel, 0 for the other mode",
         "when observe stays 1 where VIPs have to be guarded: everything passes",
         lambda sample: (((_word(mode),), sample.control.mode is mode) for mode in MODES),
         ("mode",),
@@ -275,7 +275,7 @@ _NODE: tuple[spec.Spec[NodeSample], ...] = (
         "arpguard_events_total",
         "Reports of decisions: delivered to the agent's ring buffer, limited (many equal ones), lost to a full "
         "ring, and received by the agent since it started; every frame is counted, even if its report is lost",
-        "when lost grows: decisions and conflicts that are listed have gaps",
+        "when lost grows: the lists of decisions and conflicts have gaps",
         _events,
         ("outcome",),
     ),
@@ -291,65 +291,66 @@ _NODE: tuple[spec.Spec[NodeSample], ...] = (
     spec.Gauge(
         "arpguard_decisions_remembered",
         "Different decisions that the agent remembers and can list, at most decisions.capacity",
-        "when it stays at the capacity and you miss older ones: raise decisions.capacity",
+        "when it stays at the capacity and you miss older decisions: raise decisions.capacity",
         lambda sample: len(sample.node.decisions),
     ),
     spec.Gauge(
         "arpguard_conflicting_claims",
-        "Reports of claims by hosts that are not this node, of the latest 1000 pairs of VIP and host; the kernel "
-        "reports only some of many; the claimant by its MAC address: a node of the cluster, with or without an "
-        "agent, a VRRP, HSRP or GLBP router, or a host outside",
-        "when there is one of reason conflict: two hosts answer for the VIP; or of a cluster node: two nodes do "
-        "(split brain); the other reasons are claims of hosts that may well be its owner",
+        "Reports of claims by other hosts, for the latest 1000 pairs of VIP and host; the kernel reports only some of "
+        "many; claimant tells, by the MAC address, a cluster node (with or without an agent), a VRRP (or CARP), HSRP "
+        "or GLBP router, or a host outside",
+        "when reason is conflict: two hosts answer for the VIP; when claimant is a cluster node: two nodes do (split "
+        "brain); with other reasons the claimant may be the owner",
         lambda sample: ((key, count) for key, (count, _) in sample.claims.items()),
         ("vip", "link", "reason", "claimant"),
     ),
     spec.Gauge(
         "arpguard_conflict_last_timestamp_seconds",
-        "When the latest of these claims was heard, in seconds since 1970",
-        "when that of reason conflict, or of a cluster node, is recent: two hosts answer for the VIP now",
+        "Unix time (in seconds) of the latest claim counted by arpguard_conflicting_claims",
+        "when it is recent and reason is conflict, or claimant a cluster node: two hosts answer for the VIP now",
         lambda sample: ((key, sample.timestamp(last_ns)) for key, (_, last_ns) in sample.claims.items()),
         ("vip", "link", "reason", "claimant"),
     ),
     spec.Gauge(
         "arpguard_vip_answers",
-        "MACs that answered when this node last asked the wire for a VIP; each VIP is asked for by one node, and at "
-        "most 1000 are listed, those with a wrong answer first",
+        "MACs that answered when this node last audited the VIP; one node audits each VIP, and at most 1000 VIPs are "
+        "listed, those with a wrong answer first",
         "when it is above 1: several hosts answer for the VIP; or 0: none does",
         _answers,
         ("vip",),
     ),
     spec.Gauge(
         "arpguard_audited_vips",
-        "VIPs x links that this node asks the wire for, by what its last questions found: the owner alone answers, "
-        "none does, another host, or several",
-        "when any but owner is above 0: `arpguard audit` names the VIPs, and who answers",
+        "VIPs x links that this node audits, by what its last audit found: the owner alone answers, no host does "
+        "(none), another host does, or several do",
+        "when any but owner is above 0: `arpguard audit` names the VIPs, and the hosts that answer",
         _findings,
         ("finding",),
     ),
     spec.Gauge(
         "arpguard_audit_age_seconds",
-        "The longest time since this node last asked for one of the VIPs that it has to ask for, in seconds",
+        "Seconds since this node last audited the VIP that has waited longest",
         "when it is above twice audit.every: there are more VIPs than audit.rate allows for, so raise it",
         _audit_age_s,
     ),
     spec.Gauge(
         "arpguard_keepalived_instances",
-        "Instances of this node's keepalived, by the state that it says; absent while no VIP follows one",
-        "when the masters on all nodes are fewer or more than the instances: one has no master, or two",
+        "Instances of this node's keepalived, by the state that keepalived reported; absent while no VIP follows one",
+        "when the masters of all nodes together are fewer than the instances: one has no master; when they are more: "
+        "one has two",
         _instances,
         ("state",),
     ),
     spec.Gauge(
         "arpguard_problems",
-        "Problems, of the configuration included; the agent's log and `arpguard status` name them",
+        "Problems, including those of the configuration; the agent's log and `arpguard status` name them",
         "when it is above 0 for minutes: something is not guarded as configured",
         lambda sample: len(sample.node.state.problems),
     ),
     spec.Gauge(
         "arpguard_config_problems",
         "1 while the configuration has a change that the agent rejected; else 0",
-        "when it is 1: this node still uses the last good configuration, and other nodes may use the new one",
+        "when it is 1: this node still uses the last good configuration, but other nodes may use the new one",
         lambda sample: bool(sample.node.in_force.problem) if sample.node.in_force else None,
     ),
     spec.Gauge(
@@ -360,8 +361,9 @@ _NODE: tuple[spec.Spec[NodeSample], ...] = (
     ),
     spec.Gauge(
         "arpguard_config_load_timestamp_seconds",
-        "When the agent applied the configuration in force, in seconds since 1970",
-        "when it is older than the latest change, or differs by more than moments between nodes",
+        "Unix time (in seconds) when the agent applied the configuration in force",
+        "when it is older than the latest change, or nodes differ by more than a few seconds: a node has not applied "
+        "the change",
         lambda sample: sample.timestamp(sample.node.in_force.loaded_ns) if sample.node.in_force else None,
     ),
     spec.Gauge(
@@ -387,19 +389,19 @@ _NODE: tuple[spec.Spec[NodeSample], ...] = (
     spec.Gauge(
         "arpguard_map_capacity",
         "VIPs x links that there is room for (bpf.max_entries)",
-        "when arpguard_map_entries comes near it: what does not fit is not guarded",
+        "when arpguard_map_entries comes near it: VIPs that do not fit are not guarded",
         lambda sample: sample.node.table.capacity,
     ),
     spec.Gauge(
         "arpguard_map_left_out",
         "VIPs x links that do not fit into the kernel's table",
-        "when it is above 0: these are not guarded; raise bpf.max_entries",
+        "when it is above 0: those VIPs are not guarded; raise bpf.max_entries",
         lambda sample: len(sample.node.state.left_out),
     ),
     spec.Gauge(
         "arpguard_start_time_seconds",
-        "When the agent started, in seconds since 1970",
-        "when it changes often: the agent is being restarted, see its log",
+        "Unix time (in seconds) when the agent started",
+        "when it changes often: the agent is being restarted, and its log says why",
         lambda sample: sample.timestamp(sample.node.started_ns) if sample.node.started_ns is not None else None,
     ),
     spec.Gauge(
@@ -463,8 +465,8 @@ _FAMILIES: dict[str, type[CounterMetricFamily | GaugeMetricFamily | HistogramMet
 _REQUESTS = spec.Counter(
     "arpguard_api_requests_total",
     "API calls that have ended since the agent started, by method and status code",
-    "when a code other than OK grows: UNAVAILABLE and RESOURCE_EXHAUSTED are the agent's limits, INTERNAL is a bug, "
-    "the others are callers' mistakes",
+    "when a code other than OK grows: UNAVAILABLE and RESOURCE_EXHAUSTED mean that the agent reached a limit, "
+    "INTERNAL is a bug, the others are callers' mistakes",
     spec.counted,
     ("method", "code"),
 )
