@@ -203,7 +203,7 @@ def test_debs_have_modules_of_their_architecture(tmp_path):
 
     assert lists["amd64"] == lists["arm64"]
     for architecture in ELF:
-        record("Architectures", architecture, "Debian package: its modules are for it")
+        record("Architectures", architecture, "Debian package: contains compiled modules for it")
 
 
 # ---- Kubernetes ----------------------------------------------------------------------------------------------------
