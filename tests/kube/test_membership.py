@@ -240,6 +240,24 @@ async def test_vip_with_hold_is_taken_over_from_a_kernel_that_answers_on(scene, 
 
 
 @in_loop
+async def test_log_says_why_a_vip_moves(scene, caplog):
+    caplog.set_level("INFO")
+    scene.nodes(NODE, "node-2")
+    scene.publish("web", [A])
+    async with a_side(scene) as first:
+        await _owns(first, A)
+        async with a_side(scene, "node-2") as second:
+            await waited(lambda: INSTANCE in scene.lease("node.node-2").get("annotations", {}))
+            scene.put(_excluded(NODE))
+            await _owns(second, A)
+
+    why = f"excluded by the label {EXCLUDE_LABEL}"
+    assert f'owned: vip={A} why="no node has it; ' in caplog.text
+    assert f'given up: vip={A} why="{why}"' in caplog.text
+    assert f'owned: vip={A} why="{NODE} may not own it: {why}' in caplog.text
+
+
+@in_loop
 async def test_vip_that_is_gone_takes_its_claim_along(one, monkeypatch):
     monkeypatch.setattr("arpguard.runtime.cluster.member.TIDY_NS", NS_PER_S // 5)
     async with a_side(one) as side:

@@ -172,7 +172,7 @@ RULES = [
     BrokenRule(
         "released before it is drained",
         (Steps, "_owned"),
-        "state.move(cause)\n    return [ClearEntry(state.vip, drain=True, why=cause.value)]",
+        "state.move(cause)\n    return [ClearEntry(state.vip, drain=True, why=state.in_words(cause))]",
         "state.stage = Idle()\n    return [ClearEntry(state.vip, drain=True), *self._end(state, cause, moment)]",
         hand_over,
     ),

@@ -27,6 +27,7 @@ from arpguard.addresses import Address
 from arpguard.core.balancing import to_move
 from arpguard.core.groups import Group, groups
 from arpguard.core.members import Member, Pool, Pools, Preference
+from arpguard.core.moving import NOBODYS, Moves, as_choice, to_balance, to_lead
 from arpguard.core.rendezvous import fingerprint
 from arpguard.model import Vip
 from arpguard.units import NS_PER_S
@@ -46,13 +47,15 @@ _EMPTY = Pool(())
 class Wishes:
     """What this node wants; `nobody`: VIPs that no node may own. `next_ns`: when to ask again if nothing changes.
 
-    `apart`: VIPs that nodes may own, but no node together with their leads.
+    `apart`: VIPs that nodes may own, but no node together with their leads. `why`: in words, why this node wants a VIP
+    that it does not have, or no longer wants one that it has.
     """
 
     wanted: frozenset[Address] = frozenset()
     nobody: frozenset[Address] = frozenset()
     apart: frozenset[Address] = frozenset()
     next_ns: int | None = None
+    why: Mapping[Address, str] = field(default_factory=dict, compare=False)
 
 
 @dataclass(slots=True)
@@ -60,7 +63,7 @@ class _Past:
     """What this node has seen of one VIP.
 
     `since_ns`: since when `first` is its first choice; `free_ns`: since when no node has it. `giving_to`: the node that
-    this one gives it up to; until `giving_ns` this node does not want it.
+    this one gives it up to; until `giving_ns` this node does not want it. `holder`: the node that had it last.
     """
 
     address: Address
@@ -69,6 +72,7 @@ class _Past:
     free_ns: int | None = None
     giving_to: str = ""
     giving_ns: int = 0
+    holder: str = ""
 
     def choose(self, first: str, now_ns: int) -> None:
         """Its first choice is this one now."""
@@ -97,6 +101,11 @@ class _Seat:
             return 0
         return self.ahead + (past.first != self.lead.first and self.pool.prefers(self.number, me, past.first))
 
+    @property
+    def addresses(self) -> tuple[Address, ...]:
+        """Its VIPs."""
+        return tuple(past.address for past in (self.lead, *self.others))
+
 
 class Election:
     """What this node remembers. Times are CLOCK_BOOTTIME; `started_ns`: when this node knew the others' heartbeats."""
@@ -124,7 +133,8 @@ class Election:
         `holders`: the live node with a valid claim to each VIP; "" if the claim is released or void, or its holder is
         not alive. A VIP that is missing was never held.
         """
-        look = _Look(self._me, now_ns, self._settled_ns, undecided)
+        moves = Moves(self._vips, self._members, self._pools)
+        look = _Look(self._me, now_ns, self._settled_ns, undecided, moves)
         if self._members and all(member.alive for member in self._members if member.ready and not member.excluded):
             look.settled_ns = now_ns
         for number, (address, seat) in enumerate(self._seats.items()):
@@ -213,7 +223,7 @@ class Election:
 
             look.is_calm = False
             if holders.get(past.address) == self._me and not past.giving_to and len(given_up) < room:
-                look.give(past)
+                look.give(past, to_lead(past.first, lead))
                 given_up.append(past.address)
         return frozenset(given_up)
 
@@ -231,7 +241,7 @@ class Election:
         steady_ns = look.now_ns - STEADY_NS
         given_up = frozenset(to_move(look.placed, self._me, lambda address: self._is_ripe(address, steady_ns)))
         for address in given_up:
-            look.give(self._pasts[address])
+            look.give(self._pasts[address], to_balance(self._pasts[address].first))
         return given_up
 
     def _is_ripe(self, address: Address, steady_ns: int) -> bool:
@@ -251,6 +261,7 @@ class _Look:
     now_ns: int
     settled_ns: int
     undecided: AbstractSet[Address]
+    moves: Moves
     wanted: list[Address] = field(default_factory=list)
     nobody: list[Address] = field(default_factory=list)
     times: list[int] = field(default_factory=list)
@@ -258,6 +269,7 @@ class _Look:
     unwilling: set[str] = field(default_factory=set)
     strays: list[tuple[Address, _Past]] = field(default_factory=list)
     apart: list[Address] = field(default_factory=list)
+    why: dict[Address, str] = field(default_factory=dict)
     is_calm: bool = True
     misplaced: bool = False
 
@@ -274,20 +286,27 @@ class _Look:
             self.apart.append(past.address)
         if not past.first:
             self.nobody.append(past.address)
+            if holder == self.me:
+                self.why[past.address] = self.moves.refusal(self.me, past.address, seat.addresses)
         elif holder:
             self._held(past, seat, holder)
         elif not self.undecided or past.address not in self.undecided:  # hashing an address costs as much as all else
             self._free(past, seat, never_held=holder is None)
 
     def _held(self, past: _Past, seat: _Seat, holder: str) -> None:
-        past.free_ns = None
+        past.free_ns, past.holder = None, holder
         first = self._drawn_to(past, seat, holder)
         if past is seat.lead:
             self.placed.append((past.address, holder, first))  # the rest of its group moves with it
         if past.giving_to:
             self._given(past, seat, holder)
-        if holder == self.me and not past.giving_to and (holder == first or holder in seat.pool):
+        if holder != self.me or past.giving_to:
+            return
+
+        if holder == first or holder in seat.pool:
             self.wanted.append(past.address)
+        else:
+            self.why[past.address] = self.moves.refusal(holder, past.address, seat.addresses)
 
     def _drawn_to(self, past: _Past, seat: _Seat, holder: str) -> str:
         """The first choice of a VIP that somebody has; this node keeps it, gives it up, or waits for it."""
@@ -297,6 +316,7 @@ class _Look:
             self.is_calm = False
             if past.first == self.me and past.address not in self.undecided:
                 self.wanted.append(past.address)  # so that this node takes it as soon as it is released
+                self.why[past.address] = self.moves.refused(holder, past.address, seat.addresses)
         elif past.address in self.undecided:
             return holder
         elif past is seat.lead:
@@ -305,8 +325,9 @@ class _Look:
             self.strays.append((seat.lead.address, past))
         return past.first
 
-    def give(self, past: _Past) -> None:
+    def give(self, past: _Past, why: str) -> None:
         """This node gives a VIP up to its first choice."""
+        self.why[past.address] = why
         past.giving_to, past.giving_ns = past.first, self.now_ns + GIVE_UP_NS
         self.times.append(past.giving_ns)
 
@@ -330,13 +351,27 @@ class _Look:
         if self.me not in seat.pool:
             return
 
-        due_ns = max(past.free_ns, past.since_ns) + BACKUP_NS * seat.place(past, self.me)
+        place = seat.place(past, self.me)
+        due_ns = max(past.free_ns, past.since_ns) + BACKUP_NS * place
         if never_held:
             due_ns = max(due_ns, self.settled_ns)
         if due_ns <= self.now_ns:
             self.wanted.append(past.address)
+            self.why[past.address] = f"{self._lost(past, seat)}; {self._chosen(past, seat, place)}"
         else:
             self.times.append(due_ns)
+
+    def _lost(self, past: _Past, seat: _Seat) -> str:
+        """Why no node has a VIP."""
+        if not past.holder:
+            return NOBODYS
+        if past.holder in seat.pool:
+            return f"{past.holder} no longer has it"
+        return self.moves.refused(past.holder, past.address, seat.addresses)
+
+    def _chosen(self, past: _Past, seat: _Seat, place: int) -> str:
+        """Why this node takes a free VIP, and no other."""
+        return as_choice(place, past.first, None if past is seat.lead else seat.lead.address)
 
     def wishes(self, given_up: AbstractSet[Address]) -> Wishes:
         """The result of the look."""
@@ -345,4 +380,5 @@ class _Look:
             nobody=frozenset(self.nobody),
             apart=frozenset(self.apart),
             next_ns=min(self.times, default=None),
+            why=self.why,
         )

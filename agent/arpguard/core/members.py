@@ -268,15 +268,15 @@ def candidates(
     ]
     own_first = (vip, *(each for each in together if each is not vip))
     others = [
-        Candidate(name, eligible=False, chosen=name == chosen, why=_why_not(own_first, member, pools))
+        Candidate(name, eligible=False, chosen=name == chosen, why=why_not(own_first, member, pools))
         for name, member in sorted({member.name: member for member in members}.items())
         if name not in pool
     ]
     return (*eligible, *others)
 
 
-def _why_not(group: Group, member: Member, pools: Pools) -> str:
-    """Why a member may not own the first VIP of a group."""
+def why_not(group: Group, member: Member, pools: Pools) -> str:
+    """Why a member that is not in the pool of a group may not own its first VIP."""
     reasons = ((vip, obstacle(vip, member, pools.subnets(vip))) for vip in group)
     vip, why = next(((vip, why) for vip, why in reasons if why is not None), (group[0], CORDONED))
     return why if vip is group[0] else f"{why}, for {vip.address}, which goes with it"

@@ -520,3 +520,102 @@ def test_members_that_come_and_go_leave_nothing_behind():
         pools.add(ref(election._seats[ADDRESS].pool))
 
     assert [pool() for pool in pools if pool() is not None] == [election._seats[ADDRESS].pool]
+
+
+# ---- why ----
+
+
+def why(me, holders, now_ns=LATER, vips=VIPS, **changes):
+    return wishes_of(Election(me, START), vips, members(**changes), holders, now_ns).why
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"ready": False}, "its Node is not ready"),
+        ({"excluded": True}, "excluded by the label node.kubernetes.io/exclude-from-external-load-balancers"),
+        ({"links": ()}, f"its link with {LAN} is down or missing"),
+        ({"cordoned": True}, "cordoned, and another node is available"),
+    ],
+    ids=str,
+)
+def test_why_a_node_gives_a_vip_up_and_another_waits_for_it(change, said):
+    assert why(FIRST, {ADDRESS: FIRST}, **{FIRST: change}) == {ADDRESS: said}
+    assert why(SECOND, {ADDRESS: FIRST}, **{FIRST: change}) == {ADDRESS: f"{FIRST} may not own it: {said}"}
+
+
+def test_why_a_node_gives_a_vip_up_that_no_node_may_own():
+    nobody = {name: {"ready": False} for name in NAMES}
+
+    assert why(FIRST, {ADDRESS: FIRST}, **nobody) == {ADDRESS: "its Node is not ready"}
+
+
+def test_no_word_about_what_stays_and_what_others_take():
+    assert why(FIRST, {ADDRESS: FIRST}) == {}
+    assert why(THIRD, {ADDRESS: ""}) == {}
+
+
+def test_why_a_node_takes_a_free_vip():
+    assert why(FIRST, {ADDRESS: ""}) == {ADDRESS: "no node has it; this node is its first choice"}
+
+
+def test_why_the_second_choice_takes_a_free_vip():
+    election = Election(SECOND, START)
+    wishes_of(election, VIPS, members(), {ADDRESS: ""}, LATER)
+
+    wishes = wishes_of(election, VIPS, members(), {ADDRESS: ""}, LATER + BACKUP_NS)
+
+    assert wishes.why == {ADDRESS: f"no node has it; its first choice, {FIRST}, has not taken it"}
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"alive": False}, f"{FIRST} may not own it: has not renewed for a lease; this node is its first choice"),
+        ({}, f"{FIRST} no longer has it; its first choice, {FIRST}, has not taken it"),
+    ],
+    ids=["silent", "handed over"],
+)
+def test_why_a_node_takes_what_another_one_had(change, said):
+    election = Election(SECOND, START)
+    wishes_of(election, VIPS, members(), {ADDRESS: FIRST}, LATER)
+    wishes_of(election, VIPS, members(**{FIRST: change}), {ADDRESS: ""}, LATER)
+
+    wishes = wishes_of(election, VIPS, members(**{FIRST: change}), {ADDRESS: ""}, LATER + BACKUP_NS)
+
+    assert wishes.why == {ADDRESS: said}
+
+
+def test_why_a_node_takes_what_a_node_had_that_is_gone():
+    election = Election(FIRST, START)
+    wishes_of(election, VIPS, members(), {ADDRESS: "other"}, LATER)
+
+    wishes = wishes_of(election, VIPS, members(), {ADDRESS: ""}, LATER)
+
+    assert wishes.why == {ADDRESS: "other may not own it: no Node has that name; this node is its first choice"}
+
+
+def test_why_a_vip_moves_for_balance():
+    election, holders = Election(FIRST, START), one_has_all()
+    wishes_of(election, MANY, members(), holders, LATER)
+
+    wishes = wishes_of(election, MANY, members(), holders, QUIET)
+
+    assert wishes.why.keys() == MANY.keys() - wishes.wanted
+    assert {said.split(" ", 1)[1] for said in wishes.why.values()} == {"is its first choice, and has at least 2 fewer"}
+
+
+def test_why_an_address_goes_with_its_lead():
+    apart = {ADDRESS: FIRST, SIX: SECOND}
+
+    assert pair_wishes(Election(SECOND, START), apart).why == {SIX: f"{FIRST} has {ADDRESS}, and this one goes with it"}
+    assert pair_wishes(Election(FIRST, START), apart | {SIX: ""}).why == {
+        SIX: f"no node has it; it goes with {ADDRESS}"
+    }
+
+
+def test_why_a_node_gives_one_address_up_for_the_other_family():
+    why = pair_wishes(Election(FIRST, START), dict.fromkeys(PAIR, FIRST), **{FIRST: {"links": (("eth0", LAN),)}}).why
+
+    said = f"its link with {LAN6} is down or missing"
+    assert why == {ADDRESS: f"{said}, for {SIX}, which goes with it", SIX: said}

@@ -24,12 +24,13 @@ from arpguard.core.ownership.records import (
     PublishedLink,
     ReadClaim,
     ReadHeartbeat,
+    SetEntry,
     Version,
     WriteClaim,
     WriteHeartbeat,
 )
 from arpguard.core.ownership.stages import Claiming, Confirming, Deleting, Draining, Idle, Reading, Releasing
-from arpguard.core.ownership.steps import LastSeen
+from arpguard.core.ownership.steps import CLAIMED_AGAIN, LastSeen
 from arpguard.core.ownership.waiting import Waiting
 from arpguard.wire.vouching import VouchTerm, term_number
 from support.protocol.one_node import OTHER, STRANGER, TIMES, VIP, Bench, S, an_owner
@@ -809,3 +810,49 @@ def test_a_renewal_that_failed_once_puts_off_no_revocation():
     bench.pass_time(2.1)
 
     assert bench.owned == {VIP}
+
+
+# ---- why ----
+
+
+def the_words(bench):
+    return [effect.why for effect in bench.took() if isinstance(effect, SetEntry | ClearEntry)]
+
+
+def test_words_of_the_election_come_with_the_entry():
+    bench = Bench()
+    bench.pass_time(0)
+
+    bench.serve(bench.core.want([VIP], bench.now, {VIP: "no node has it"}))
+    bench.pass_time(2)
+    taken = the_words(bench)
+    bench.serve(bench.core.want([], bench.now, {VIP: "its Node is not ready"}))
+
+    assert (taken, the_words(bench)) == (["no node has it"], ["its Node is not ready"])
+
+
+def test_words_do_not_outlive_what_they_are_about():
+    """The VIP is claimed again after an epoch has ended, and is not wanted later, for no reason that anybody told."""
+    bench = Bench()
+    bench.pass_time(0)
+    bench.serve(bench.core.want([VIP], bench.now, {VIP: "no node has it"}))
+    bench.pass_time(2)
+    the_words(bench)
+
+    bench.serve(bench.core.claim_seen(VIP, None, bench.now))
+    bench.pass_time(2)
+    bench.want()
+
+    assert the_words(bench) == ["no longer this node's", CLAIMED_AGAIN, "not wanted"]
+
+
+def test_words_name_the_host_outside_that_had_it():
+    bench = Bench()
+    bench.outside[VIP] = STRANGER
+    bench.pass_time(0)
+    bench.serve(bench.core.want([VIP], bench.now, {VIP: "no node has it"}))
+    bench.pass_time(2)
+    del bench.outside[VIP]
+    bench.pass_time(60)
+
+    assert the_words(bench) == [f"{STRANGER}, a host outside, no longer has it"]

@@ -6,7 +6,7 @@ deletion of a heartbeat.
 Another part decides which VIPs this node should own, and says so by `want`.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from arpguard.addresses import Address, MacAddress
 from arpguard.core.ownership.claims import Claims
@@ -16,6 +16,7 @@ from arpguard.core.ownership.peers import Peers
 from arpguard.core.ownership.reading import PeerReads
 from arpguard.core.ownership.records import (
     NOTHING_KEPT,
+    UNSAID,
     Claim,
     DeleteClaim,
     Effect,
@@ -103,15 +104,18 @@ class Ownership:
 
     # ---- what this node is to do ----
 
-    def want(self, vips: Iterable[Address], now_ns: int) -> list[Effect]:
+    def want(self, vips: Iterable[Address], now_ns: int, why: Mapping[Address, str] = UNSAID) -> list[Effect]:
         """The VIPs that this node is to own, as far as they are free or become so; others it hands over.
 
+        `why`: in words, why it wants one that it did not want before, or no longer wants one.
         What an agent before this one left and is not among them is handed over with the first sync.
         """
         before, self.wanted = self.wanted, frozenset(vips)
         new = sorted(self.wanted - before, key=str)
         gone = sorted(before - self.wanted, key=str)
-        return self.claims.want(new) + self._advance([*new, *gone], now_ns)
+        reads = self.claims.want(new)
+        self.claims.told({vip: why.get(vip, "") for vip in (*new, *gone)})
+        return reads + self._advance([*new, *gone], now_ns)
 
     def forget(self, vip: Address, now_ns: int) -> list[Effect]:
         """A VIP that exists no more: its claim is removed as soon as it is released, void, or this node's own.

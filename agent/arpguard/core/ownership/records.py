@@ -4,8 +4,10 @@ Every time is CLOCK_BOOTTIME of the node that holds the value, in nanoseconds: c
 An epoch is a UUID as text; `""` in a claim's `holder` means released.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from types import MappingProxyType
 from typing import TypeAlias
 from uuid import UUID
 
@@ -142,6 +144,7 @@ class Kept:
 
 
 NOTHING_KEPT = Kept("", (), 0)
+UNSAID: Mapping[Address, str] = MappingProxyType({})  # nobody says why VIPs are wanted
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,10 +309,11 @@ class ReadTerm:
 
 @dataclass(frozen=True, slots=True)
 class SetEntry:
-    """Tell the kernel that this node owns the VIP in this epoch; then announce it."""
+    """Tell the kernel that this node owns the VIP in this epoch; then announce it. `why`: in words, for the log."""
 
     vip: Address
     epoch: str
+    why: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,6 +39,7 @@ from arpguard.core.ownership.waiting import Waiting
 from arpguard.units import NS_PER_S
 
 LONGEST_RETRY_NS = 30 * NS_PER_S
+CLAIMED_AGAIN = "this node had it, and has claimed it again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +56,17 @@ class LastSeen:
 
 @dataclass(slots=True)
 class VipState:
-    """What outlasts a stage. `failures`: failed writes to this version of the claim. `forgotten`: no longer a VIP."""
+    """What outlasts a stage. `failures`: failed writes to this version of the claim. `forgotten`: no longer a VIP.
+
+    `why`: in words, why this node wants the VIP, until the kernel answers; then why no longer.
+    """
 
     vip: Address
     stage: Stage
     last: LastSeen
     failures: int = 0
     forgotten: bool = False
+    why: str = ""
     probing: Probing = field(default_factory=Probing)
 
     @property
@@ -72,6 +77,10 @@ class VipState:
     def move(self, cause: Cause, *holds: int) -> None:
         """Moves on by the table of stages; `holds`: the data of the next one."""
         self.stage = after(self.stage, cause, *holds)
+
+    def in_words(self, cause: Cause) -> str:
+        """A cause for the log: of one that is not wanted, why not, if that is known."""
+        return (cause is Cause.UNWANTED and self.why) or cause.value
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,14 +213,15 @@ class Steps:
         if moment.renewal is None or moment.renewal <= stage.renewal:
             return []
         state.move(Cause.CONFIRMED, stage.since_ns)
-        return [SetEntry(state.vip, moment.epoch)]
+        why, state.why = state.why or CLAIMED_AGAIN, ""
+        return [SetEntry(state.vip, moment.epoch, why)]
 
     def _owned(self, state: VipState, moment: Moment) -> list[Effect]:
         cause = _cause_of_end(state, moment)
         if moment.parting or cause is None:
             return []
         state.move(cause)
-        return [ClearEntry(state.vip, drain=True, why=cause.value)]
+        return [ClearEntry(state.vip, drain=True, why=state.in_words(cause))]
 
     # ---- what steps and events do ----
 
@@ -221,6 +231,8 @@ class Steps:
         return [ReadClaim(state.vip)]
 
     def _claim(self, state: VipState, moment: Moment) -> list[Effect]:
+        if state.claim is not None and state.claim.external:
+            state.why = f"{state.claim.external}, a host outside, no longer has it"
         claim = WriteClaim(state.vip, self._node, moment.epoch, None, holder_uid=moment.uid)
         return self._write(state, Cause.FREE, claim)
 

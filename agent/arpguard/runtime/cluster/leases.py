@@ -179,7 +179,7 @@ class Leases:
 
     def _set_entry(self, effect: SetEntry) -> None:
         self._standings.own(effect.vip, epoch_number(effect.epoch))
-        log.info("owned: vip=%s", effect.vip)
+        log.info('owned: vip=%s why="%s"', effect.vip, effect.why)
         self._changed(effect.vip)
 
     def _clear_entry(self, effect: ClearEntry) -> None:
@@ -310,7 +310,8 @@ class Leases:
         revokes it once the kernel returns no pings.
         """
         now_ns = boot_ns()
-        self.do(self._ownership.want((), now_ns))
+        leaving = dict.fromkeys(self._ownership.wanted, "arpguard is removed from this node")
+        self.do(self._ownership.want((), now_ns, leaving))
         for vip in vips:
             self.do(self._ownership.forget(vip, now_ns))
         if not await self._until(lambda: not self._ownership.claims.active, limit_s):

@@ -115,8 +115,8 @@ class Membership:
     async def _decide(self, now_ns: int) -> int | None:
         """Decides which VIPs this node wants; returns when to decide again."""
         if self._leaving or not (self._outlook.known and self._cluster.known):
-            wanted = () if self._leaving else self._standings.owned
-            self.leases.do(self._ownership.want(wanted, now_ns))
+            if not self._leaving:
+                self.leases.do(self._ownership.want(self._standings.owned, now_ns))
             return None
 
         election = self._election or await self._begin(now_ns)
@@ -205,7 +205,7 @@ class Membership:
 
     def _want(self, vips: frozenset[Address]) -> None:
         if not self._leaving:
-            self.leases.do(self._ownership.want(vips, boot_ns()))
+            self.leases.do(self._ownership.want(vips, boot_ns(), self.wishes.why))
 
     # ---- addresses that are no longer VIPs ----
 
