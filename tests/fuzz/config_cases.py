@@ -50,13 +50,20 @@ WHOLE = {
     "datapath": "tc",
     "interfaces": ["auto", "eth0", "eth*", "can_reach:192.0.2.1", "cidr:192.0.2.0/24"],
     "vips": VIPS,
-    "ranges": ["192.0.2.0/24", "2001:db8::/64"],
+    "ranges": ["192.0.2.0/24", "2001:db8::/64", {"network": "198.51.100.0/24", "unknown": "suppress"}],
+    "unknown": "pass",
     "services": {"enabled": "true", "selector": {"app": "web"}, "owner": "elect", "hold": "false", "owned_by": "true"},
     "lease": {
         "duration": "6s",
         "renew": "1500ms",
         "margin": "2s",
         "vouching": {"secret": "vouching.key", "ethertype": "0x88B6", "profile": "slow"},
+    },
+    "follow": {
+        "metallb": {"namespace": "metallb"},
+        "cilium": {"namespace": "cilium"},
+        "openelb": {"namespace": "openelb"},
+        "kube_vip": {"namespace": "kube-vip", "lease": "kube-vip-svcs"},
     },
     "bpf": {"pin_dir": "/sys/fs/bpf/other", "max_entries": "4096"},
     "grpc": {

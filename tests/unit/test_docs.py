@@ -18,6 +18,7 @@ from arpguard.cli.main import build_parser
 from arpguard.config.files import parse_config, read_config
 from arpguard.config.reading import Schema
 from arpguard.config.sections import SCHEMA
+from fuzz.config_cases import WHOLE
 
 ROOT = Path(__file__).resolve().parents[2]
 GENERATED = runpy.run_path(str(ROOT / "docs/generate.py"))["PAGES"]
@@ -117,6 +118,20 @@ def _forms(schema: Schema) -> list[Schema]:
 
 def _keys(schema: Schema) -> Schema:
     return {key: each for form in _forms(schema) for key, each in form.get("properties", {}).items()}
+
+
+def test_configuration_that_fuzzers_vary_has_every_setting():
+    assert [name for name in _settings() if not _has(WHOLE, name.split("."))] == []
+
+
+def _has(config: object, path: list[str]) -> bool:
+    """Whether a configuration, or an item of a list in it, has a setting."""
+    if isinstance(config, list):
+        return any(_has(item, path) for item in config)
+    if not path:
+        return True
+    key = path[0].removesuffix("[]")
+    return isinstance(config, dict) and key in config and _has(config[key], path[1:])
 
 
 def test_every_setting_is_documented():
