@@ -2,11 +2,13 @@
 
 import asyncio
 import logging
+import random
 import secrets
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
 from arpguard.config.model import VouchingConfig
+from arpguard.core.backoff import Backoff
 from arpguard.core.ownership.records import KernelTerm
 from arpguard.core.vouching.profiles import Profile, profile_of
 from arpguard.dataplane.processor import read_cpuinfo
@@ -20,7 +22,7 @@ log = logging.getLogger(__name__)
 
 ReadSecret: TypeAlias = Callable[[str], Awaitable[bytes]]
 
-RETRY_S = 1.0
+RETRY_S, LONGEST_RETRY_S = 4.0, 60.0  # a trial of a voucher takes a minute besides
 
 
 class Terms:
@@ -33,13 +35,14 @@ class Terms:
         self.problem = ""
 
     async def learn_secret(self, name: str) -> None:
-        """Reads the cluster's secret, and tries again until it can."""
+        """Reads the cluster's secret, and tries again until it can, ever more rarely."""
+        backoff = Backoff(RETRY_S, LONGEST_RETRY_S, random.random)
         while self._secret is None:
             try:
                 self._secret = await self._read_secret(name)
             except ArpguardError as error:
                 self.problem = str(error)
-                await asyncio.sleep(RETRY_S)
+                await asyncio.sleep(backoff.next_s())
         self.problem = ""
 
     @property
