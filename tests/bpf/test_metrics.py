@@ -11,6 +11,7 @@ from prometheus_client import generate_latest
 
 from arpguard import __version__
 from arpguard.addresses import MacAddress
+from arpguard.api.answers import get_status
 from arpguard.clock import boot_ns
 from arpguard.config.model import AgentConfig
 from arpguard.core.auditing import Expected, judge
@@ -23,11 +24,12 @@ from arpguard.core.ownership.lease import Times
 from arpguard.core.vouching.state import VouchingState
 from arpguard.dataplane.build import read_build
 from arpguard.dataplane.events import EventReader
-from arpguard.model import Attachment, Drift, EntryKey, Link, NodeState, Owner, OwnerKind, Surroundings, Vip
+from arpguard.model import Attachment, Drift, EntryKey, Grants, Link, NodeState, Owner, OwnerKind, Surroundings, Vip
 from arpguard.node import ConfigInForce, ThisNode
 from arpguard.observe.metrics import MAX_CLAIMS, MAX_OWNED, SPECS, ApiMetrics, node_registry
 from arpguard.overlay import Overlay
 from arpguard.units import NS_PER_MS, NS_PER_S
+from arpguard.v1 import agent_pb2 as pb
 from arpguard.verdict import VIP_KINDS, Hook, Kind, Mode, Reason, Vouched
 from support.frames.builders import (
     GUARD,
@@ -43,12 +45,13 @@ from support.frames.builders import (
 from support.frames.vouch_builders import a_ping, a_vouching_control, in_frame, sealed
 from support.kube.cluster_states import a_cluster, an_elected
 from support.netns.waiting import until
-from support.programs.prog_run import LO, a_plane
+from support.programs.prog_run import LO, NO_GRANTS, a_plane
 from support.prometheus import run_promtool
 
 pytestmark = pytest.mark.bpf
 
 MANY = 10_000
+TERM = 7
 LINK = Link(LO, "eth0", GUARD, up=True)
 
 
@@ -75,9 +78,13 @@ class Guarded:
         self.registry = node_registry(self.node)
         self.api = ApiMetrics(self.registry)
 
-    def guard(self, entries, control=None) -> None:
-        self.plane.set(entries, control or a_control())
+    def guard(self, entries, control=None, grants=NO_GRANTS) -> None:
+        self.plane.set(entries, control or a_control(), grants=grants)
         self.node.state.guarded = Overlay(self.plane.table.read().entries)
+
+    def bind(self, entries, left_ns: int) -> None:
+        """The node is bound to a voucher, and so much of that one's fence is left; the API's is an hour ahead."""
+        self.guard(entries, a_control(term=TERM), Grants(boot_ns() + left_ns, bound_term=TERM, window_ns=HOUR_NS))
 
     def run(self, frame, hook=Hook.TC_INGRESS) -> None:
         self.plane.run(hook, frame)
@@ -129,7 +136,7 @@ def seconds_ago(timestamp: float) -> float:
 
 def everything(guarded) -> Guarded:
     """A node that has a value for each metric."""
-    guarded.guard({VIP: an_entry(), OTHER_VIP: an_entry(Kind.FOREIGN)})
+    guarded.bind({VIP: an_entry(), OTHER_VIP: an_entry(Kind.FOREIGN)}, left_ns=HOUR_NS)
     guarded.node.state.attachments = (Attachment(LO, Hook.TC_EGRESS, "tcx", 1),)
     guarded.api.observe("GetStatus", "OK", 0.002)
     guarded.node.cluster = a_cluster(
@@ -268,6 +275,34 @@ def test_fence_that_the_kernel_does_not_honour_is_0(guarded, fence_ns):
     guarded.run(an_arp_request())
     assert guarded.frames(Reason.FENCED) - before == 1
     assert guarded.value("fence_seconds") == 0
+
+
+def test_node_whose_vouchers_fence_has_passed_is_no_owner_though_the_api_servers_lies_ahead(guarded):
+    guarded.bind({VIP: an_entry()}, left_ns=-1)
+    before = guarded.frames(Reason.UNVOUCHED)
+    guarded.run(an_arp_request())
+
+    assert guarded.frames(Reason.UNVOUCHED) - before == 1
+    assert guarded.series("vip_owner") == {}
+    assert guarded.value("voucher_fence_seconds") == 0
+    assert guarded.value("fence_seconds") > 3500
+    status = get_status(guarded.node, pb.GetStatusRequest())
+    assert (status.voucher_fence_left.ToNanoseconds(), status.fence_left.seconds > 3500) == (0, True)
+
+
+def test_both_fences_of_a_node_that_is_bound_can_be_read(guarded):
+    guarded.bind({VIP: an_entry()}, left_ns=90 * NS_PER_S)
+
+    assert len(guarded.series("vip_owner")) == 1
+    assert 80 < guarded.value("voucher_fence_seconds") <= 90
+    assert 80 < get_status(guarded.node, pb.GetStatusRequest()).voucher_fence_left.seconds <= 90
+
+
+def test_node_without_a_voucher_has_no_fence_of_one(guarded):
+    guarded.guard({VIP: an_entry()})
+
+    assert guarded.value("voucher_fence_seconds") is None
+    assert not get_status(guarded.node, pb.GetStatusRequest()).HasField("voucher_fence_left")
 
 
 @pytest.mark.parametrize("entry", [an_entry(unfenced=True), an_entry(Kind.FOREIGN), an_entry(Kind.DELEGATED)])

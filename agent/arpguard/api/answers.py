@@ -33,7 +33,7 @@ from arpguard.core.bounding import bounded
 from arpguard.core.claimants import ClaimantKind
 from arpguard.core.closing import range_of
 from arpguard.core.decisions import Report, ReportFilter, RivalClaim
-from arpguard.core.explaining import Viewpoint, explain_ownership, fence_left_ns, summary
+from arpguard.core.explaining import Viewpoint, explain_ownership, fences_left, need_fences, summary
 from arpguard.core.keepalived import owner_shown, resolved
 from arpguard.core.stimulus import STRANGERS, Operation, Party, build_stimulus
 from arpguard.dataplane.explain import try_frame
@@ -75,9 +75,11 @@ def get_status(node: ThisNode, _request: pb.GetStatusRequest) -> pb.GetStatusRes
     )
 
     # Unset where there is nothing to tell, not zero: clients ask whether the field is there.
-    fence = fence_left_ns((entry for entry, _ in variety), control, boot_ns())
-    if fence is not None:
-        response.fence_left.CopyFrom(messages.duration(fence))
+    if need_fences(entry for entry, _ in variety):
+        left = fences_left(control, node.read_grants(), boot_ns())
+        response.fence_left.CopyFrom(messages.duration(left.api_ns))
+        if left.voucher_ns is not None:
+            response.voucher_fence_left.CopyFrom(messages.duration(left.voucher_ns))
     if node.started_ns is not None:
         response.start_time.CopyFrom(clock.timestamp(node.started_ns))
     _add_config(response, node, clock)

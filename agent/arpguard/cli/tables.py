@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from google.protobuf.duration_pb2 import Duration
+
 from arpguard.addresses import ZERO_MAC
 from arpguard.cli.clustering import cluster_facts, owner, sources
 from arpguard.cli.render import (
@@ -24,6 +26,7 @@ from arpguard.cli.words import (
     age,
     counted,
     duration,
+    fences,
     frames,
     local_time,
     outcome,
@@ -88,8 +91,10 @@ def mode(message: pb.GetStatusResponse | pb.Vip) -> Styled:
 
 
 def fence(answer: pb.GetStatusResponse) -> str:
-    """How much is left of the right to answer, where that ends."""
-    return duration(answer.fence_left) if answer.HasField("fence_left") else NONE
+    """How much is left of the right to answer, where that ends: by the first of two fences."""
+    names = [name for name in ("fence_left", "voucher_fence_left") if answer.HasField(name)]
+    left = min((getattr(answer, name) for name in names), key=Duration.ToNanoseconds, default=None)
+    return duration(left) if left is not None else NONE
 
 
 def owned(answer: pb.GetStatusResponse) -> int:
@@ -104,7 +109,7 @@ def _status_facts(answer: pb.GetStatusResponse) -> Iterator[tuple[str, object]]:
 
     if answer.HasField("config"):
         yield "config", _config(answer.config)
-    yield "fence", f"{duration(answer.fence_left)} left" if answer.HasField("fence_left") else "not needed"
+    yield "fence", fences(answer) if answer.HasField("fence_left") else "not needed"
 
     if asked:
         yield from cluster_facts(answer)

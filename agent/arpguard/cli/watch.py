@@ -20,7 +20,7 @@ from arpguard.cli.words import (
     NONE,
     age,
     counted,
-    duration,
+    fences,
     outcome,
     problems,
     programs,
@@ -140,7 +140,7 @@ def _head(target: Target, sample: Sample, width: int) -> Iterator[Text]:
 
 
 def _title(status: pb.GetStatusResponse, sample: Sample) -> Text:
-    fence = f"fence {duration(status.fence_left)} left" if status.HasField("fence_left") else "no fence needed"
+    fence = f"fence {fences(status)}" if status.HasField("fence_left") else "no fence needed"
     parts = [
         Text(clean(status.node), "bold"),
         Text(word(status, "mode"), MODE_STYLE.get(status.mode, "")),

@@ -67,6 +67,14 @@ def duration(message: Duration) -> str:
     return f"{message.seconds + message.nanos / 1e9:.3g}s"
 
 
+def fences(message: pb.GetStatusResponse | pb.Ownership) -> str:
+    """What is left of the right to answer, which ends by the first of two fences."""
+    api = duration(message.fence_left)
+    if not message.HasField("voucher_fence_left"):
+        return f"{api} left"
+    return f"API {api}, voucher {duration(message.voucher_fence_left)} left"
+
+
 def counted(number: int, thing: str) -> str:
     """A number of things, such as "1 link" and "2 links"."""
     return f"{number} {thing}" if number == 1 else f"{number} {thing}s"

@@ -76,9 +76,7 @@ class Viewpoint:
     @property
     def voucher_left_ns(self) -> int | None:
         """What is left of the voucher's fence; None while this node is bound to no voucher."""
-        if not self.grants.binds(self.control.term):
-            return None
-        return max(0, self.grants.trusted_fence_ns(self.now_ns) - self.now_ns)
+        return _voucher_left_ns(self.control, self.grants, self.now_ns)
 
 
 # Of an entry, for the doctor too.
@@ -112,16 +110,34 @@ def _what_for(entry: VipEntry, scene: Viewpoint) -> str:
     return f"{entry.kind.name.lower()}, {KINDS[entry.kind]}"
 
 
-def fence_left_ns(entries: Iterable[VipEntry], control: NodeControl, now_ns: int) -> int | None:
-    """What is left of the right to answer, in nanoseconds; None while no entry needs it."""
-    return _fence_left_ns(control, now_ns) if any(map(_needs_fence, entries)) else None
+@dataclass(frozen=True, slots=True)
+class FencesLeft:
+    """What is left of both fences, in nanoseconds. `voucher_ns`: None while this node is bound to no voucher."""
+
+    api_ns: int
+    voucher_ns: int | None = None
+
+    @property
+    def right_ns(self) -> int:
+        """What is left of the right to answer, which the first of them ends."""
+        return self.api_ns if self.voucher_ns is None else min(self.api_ns, self.voucher_ns)
 
 
-def is_owner(entry: VipEntry, control: NodeControl, now_ns: int) -> bool:
-    """Whether the VIP is answered for on this node now: not in another epoch than the node's, nor past the fence."""
+def fences_left(control: NodeControl, grants: Grants, now_ns: int) -> FencesLeft:
+    """What the programs would find at this moment."""
+    return FencesLeft(_fence_left_ns(control, now_ns), _voucher_left_ns(control, grants, now_ns))
+
+
+def need_fences(entries: Iterable[VipEntry]) -> bool:
+    """Whether the right to answer for one of them ends unless it is renewed."""
+    return any(map(_needs_fence, entries))
+
+
+def is_owner(entry: VipEntry, control: NodeControl, left: FencesLeft) -> bool:
+    """Whether the VIP is answered for on this node now: not in another epoch than the node's, nor past a fence."""
     if entry.kind is not Kind.OWNED:
         return entry.kind is Kind.DELEGATED
-    return not entry.is_stale(control) and (entry.unfenced or _fence_left_ns(control, now_ns) > 0)
+    return not entry.is_stale(control) and (entry.unfenced or left.right_ns > 0)
 
 
 def explain_ownership(
@@ -169,6 +185,10 @@ def _is_stale(entry: VipEntry, control: NodeControl) -> bool:
 
 def _fence_left_ns(control: NodeControl, now_ns: int) -> int:
     return max(0, control.trusted_fence_ns(now_ns) - now_ns)
+
+
+def _voucher_left_ns(control: NodeControl, grants: Grants, now_ns: int) -> int | None:
+    return max(0, grants.trusted_fence_ns(now_ns) - now_ns) if grants.binds(control.term) else None
 
 
 _CHOSEN = {

@@ -20,7 +20,7 @@ from arpguard import __version__
 from arpguard.addresses import Address
 from arpguard.clock import WallClock, boot_ns
 from arpguard.core.auditing import AuditFinding
-from arpguard.core.explaining import fence_left_ns, is_owner
+from arpguard.core.explaining import FencesLeft, fences_left, is_owner, need_fences
 from arpguard.core.keepalived import VrrpState
 from arpguard.model import EntryKey, EventAccount, NodeControl, Tally
 from arpguard.names import printable
@@ -44,7 +44,8 @@ LATENCY_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0,
 class NodeSample:
     """One sample of a node: reads once what several metrics need.
 
-    `owned`: the VIPs that are answered for here, each on one link. `claims`: (reports, last) by labels.
+    `left`: None while no VIP needs a fence. `owned`: the VIPs that are answered for here, each on one link.
+    `claims`: (reports, last) by labels.
     """
 
     node: ThisNode
@@ -54,7 +55,7 @@ class NodeSample:
     events: EventAccount
     vouching: dict[Vouched, int]
     vips: Count[tuple[Kind, Mode]]
-    fence_left_ns: int | None
+    left: FencesLeft | None
     owned: dict[Address, EntryKey]
     claims: dict[tuple[str, ...], tuple[int, int]]
 
@@ -71,6 +72,7 @@ class NodeSample:
 def sample_of(node: ThisNode) -> NodeSample:
     """Reads what the metrics are made of."""
     control = node.read_control()
+    left = fences_left(control, node.read_grants(), boot_ns())
     tally, events, vouching = node.read_totals()
 
     vips: Count[tuple[Kind, Mode]] = Count()
@@ -85,16 +87,15 @@ def sample_of(node: ThisNode) -> NodeSample:
         events=events,
         vouching=vouching,
         vips=vips,
-        fence_left_ns=fence_left_ns((entry for entry, _ in node.state.variety), control, boot_ns()),
-        owned=_owned(node, control),
+        left=left if need_fences(entry for entry, _ in node.state.variety) else None,
+        owned=_owned(node, control, left),
         claims=_claims(node),
     )
 
 
-def _owned(node: ThisNode, control: NodeControl) -> dict[Address, EntryKey]:
+def _owned(node: ThisNode, control: NodeControl, left: FencesLeft) -> dict[Address, EntryKey]:
     """Judges each different entry once: of many VIPs nearly all have one of a few."""
-    now_ns = boot_ns()
-    owning = {id(entry) for entry, _ in node.state.variety if is_owner(entry, control, now_ns)}
+    owning = {id(entry) for entry, _ in node.state.variety if is_owner(entry, control, left)}
     return {key.vip: key for key, entry in node.state.entries.items() if id(entry) in owning}
 
 
@@ -119,6 +120,11 @@ def _frames(sample: NodeSample) -> Iterator[Row]:
     for action, counts in (("enforced", sample.tally.enforced), ("observed", sample.tally.observed)):
         for reason in Reason:
             yield (_word(reason.verdict), _word(reason), action), counts.get(reason, 0)
+
+
+def _voucher_fence(sample: NodeSample) -> float | None:
+    left = sample.left.voucher_ns if sample.left is not None else None
+    return left / NS_PER_S if left is not None else None
 
 
 def _vips(sample: NodeSample) -> Iterator[Row]:
@@ -256,7 +262,14 @@ _NODE: tuple[spec.Spec[NodeSample], ...] = (
         "Seconds until the kernel ends this node's right to answer, unless it is renewed; 0 once it has ended; "
         "absent while no VIP here needs renewal",
         "when it stays below half a second: renewals are late, and at 0 no node answers for the VIPs owned here",
-        lambda sample: sample.fence_left_ns / NS_PER_S if sample.fence_left_ns is not None else None,
+        lambda sample: sample.left.api_ns / NS_PER_S if sample.left is not None else None,
+    ),
+    spec.Gauge(
+        "arpguard_voucher_fence_seconds",
+        "Seconds until the kernel ends this node's right to answer, unless its voucher grants it again; 0 once it has "
+        "ended; absent while no VIP here needs renewal, or the kernel is bound to no voucher",
+        "when it stays 0: nothing comes from the voucher, and the API server does not take the renewal without it",
+        _voucher_fence,
     ),
     spec.Counter(
         "arpguard_ownership_changes_total",

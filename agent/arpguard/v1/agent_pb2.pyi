@@ -914,6 +914,7 @@ class GetStatusResponse(_message.Message):
     ENTRIES_CAPACITY_FIELD_NUMBER: _builtins.int
     KINDS_FIELD_NUMBER: _builtins.int
     CLOSED_RANGES_FIELD_NUMBER: _builtins.int
+    VOUCHER_FENCE_LEFT_FIELD_NUMBER: _builtins.int
     node: _builtins.str
     """The node's name, as configurations call it."""
     version: _builtins.str
@@ -930,7 +931,7 @@ class GetStatusResponse(_message.Message):
     def links(self) -> _containers.RepeatedCompositeFieldContainer[Global___Link]: ...
     @_builtins.property
     def fence_left(self) -> _duration_pb2.Duration:
-        """What is left of the right to answer; absent while no VIP of this node needs a fence."""
+        """What is left of the right to answer by the API server; absent while no VIP of this node needs a fence."""
 
     @_builtins.property
     def lease(self) -> Global___Lease: ...
@@ -958,6 +959,12 @@ class GetStatusResponse(_message.Message):
     def closed_ranges(self) -> _containers.RepeatedCompositeFieldContainer[Global___ClosedRange]:
         """What is closed (`unknown: suppress`), on each link."""
 
+    @_builtins.property
+    def voucher_fence_left(self) -> _duration_pb2.Duration:
+        """What is left of the fence of the node that vouches for this one: the first of the two that passes ends the right
+        to answer. Absent while the kernel is bound to none.
+        """
+
     def __init__(
         self,
         *,
@@ -979,10 +986,11 @@ class GetStatusResponse(_message.Message):
         entries_capacity: _builtins.int = ...,
         kinds: _abc.Iterable[Global___KindCount] | None = ...,
         closed_ranges: _abc.Iterable[Global___ClosedRange] | None = ...,
+        voucher_fence_left: _duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["config", b"config", "drift", b"drift", "events", b"events", "fence_left", b"fence_left", "kubernetes", b"kubernetes", "lease", b"lease", "start_time", b"start_time"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["config", b"config", "drift", b"drift", "events", b"events", "fence_left", b"fence_left", "kubernetes", b"kubernetes", "lease", b"lease", "start_time", b"start_time", "voucher_fence_left", b"voucher_fence_left"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["closed_ranges", b"closed_ranges", "config", b"config", "drift", b"drift", "entries", b"entries", "entries_capacity", b"entries_capacity", "epoch", b"epoch", "events", b"events", "fence_left", b"fence_left", "kinds", b"kinds", "kubernetes", b"kubernetes", "lease", b"lease", "links", b"links", "mode", b"mode", "node", b"node", "problems", b"problems", "reasons", b"reasons", "start_time", b"start_time", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["closed_ranges", b"closed_ranges", "config", b"config", "drift", b"drift", "entries", b"entries", "entries_capacity", b"entries_capacity", "epoch", b"epoch", "events", b"events", "fence_left", b"fence_left", "kinds", b"kinds", "kubernetes", b"kubernetes", "lease", b"lease", "links", b"links", "mode", b"mode", "node", b"node", "problems", b"problems", "reasons", b"reasons", "start_time", b"start_time", "version", b"version", "voucher_fence_left", b"voucher_fence_left"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -134,6 +134,13 @@ def test_status_without_an_agent_leaves_out_what_only_an_agent_knows():
     assert not any(word in text for word in ("config", "lease", "kubernetes", "drift", "this agent"))
 
 
+def test_status_tells_the_fence_of_the_voucher_too_where_the_kernel_is_bound_to_one():
+    answer = pb.GetStatusResponse(fence_left={"seconds": 41}, voucher_fence_left={"nanos": 550_000_000})
+
+    assert "fence     API 41s, voucher 0.55s left" in lines_of(tables.status(answer))
+    assert tables.fence(answer) == "0.55s"
+
+
 def test_vips_count_all_frames_the_most_frequent_reason_first():
     vip = pb.Vip()
     vip.CopyFrom(VIP)

@@ -8,7 +8,7 @@ import pytest
 from arpguard.addresses import MacAddress
 from arpguard.core.claimwords import Candidate
 from arpguard.core.desired import primary_addresses, wanted_entries
-from arpguard.core.explaining import Viewpoint, explain_ownership, fence_left_ns, is_owner, summary
+from arpguard.core.explaining import Viewpoint, explain_ownership, fences_left, is_owner, need_fences, summary
 from arpguard.core.keepalived import InstanceStates, VrrpState
 from arpguard.model import (
     EntryKey,
@@ -455,15 +455,17 @@ FENCES = [
 @pytest.mark.parametrize(("entry", "control", "left", "words"), FENCES)
 def test_fence_and_summary_are_what_the_program_would_reckon(entry, control, left, words):
     entries = [VipEntry(Kind.FOREIGN), *([entry] if entry else [])]
+    fences = fences_left(control, Grants(), NOW_NS)
 
-    assert fence_left_ns(entries, control, NOW_NS) == left
+    assert need_fences(entries) is (left is not None)
+    assert left in (None, fences.api_ns)
     assert explain_ownership(VIP, SOURCE, None, entry, a_scene(control=control)).fence_left_ns == left
     assert summary(entry, a_scene(control=control)) == words
-    assert (entry is not None and is_owner(entry, control, NOW_NS)) == words.endswith("owned, this node answers")
+    assert (entry is not None and is_owner(entry, control, fences)) == words.endswith("owned, this node answers")
 
 
 def test_owner_is_also_the_node_of_another_program_that_answers():
-    assert is_owner(VipEntry(Kind.DELEGATED), a_control(), NOW_NS)
+    assert is_owner(VipEntry(Kind.DELEGATED), a_control(), fences_left(a_control(), Grants(), NOW_NS))
 
 
 BOUND = replace(AHEAD, term=7)
@@ -505,6 +507,7 @@ def test_vouchers_fence_is_what_the_program_would_reckon(entry, control, grants,
     assert facts.voucher_left_ns == left
     assert summary(entry, scene) == words
     assert step is None or facts.steps[-1] == step
+    assert is_owner(entry, control, fences_left(control, grants, NOW_NS)) == words.endswith("owned, this node answers")
 
 
 @pytest.mark.parametrize(
