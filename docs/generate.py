@@ -65,7 +65,8 @@ _SUPPORT = """# What it is tested on
 For operators who ask whether arpguard runs on their system.
 Each line names tests that passed, with the date of the last run.
 `make release` records its tests in `docs/tested.json`.
-Details of the runs of `make neighbours` and `make kernels` are in [neighbours.md](neighbours.md) and [kernels.md](kernels.md).
+Details of the runs of `make neighbours` and `make kernels` are in [neighbours.md](neighbours.md) and
+[kernels.md](kernels.md).
 A version that meets "Needs" but is not listed may work; it was not tried.
 """
 _CLI = """# Commands
@@ -94,7 +95,7 @@ How to install it, and the rights that it needs: [kubectl arpguard](kubectl.md).
 _NEEDS = {
     "Python": "3.11 or newer; the Debian package has modules for 3.11 to 3.14",
     "Distributions": "for the Debian package, Debian or Ubuntu with such a Python; for the wheel, glibc and libbpf 1",
-    "Kernels": "Linux 5.15 or newer. The kernel may hang if a virtio_net NIC with native XDP is removed ([limits](limits.md))",
+    "Kernels": "Linux 5.15 or newer. Removing a virtio_net NIC with native XDP may hang it ([limits](limits.md))",
     "Architectures": "amd64 or arm64; the BPF programs are the same for both",
     "Kubernetes": "1.30 or newer",
 }
