@@ -41,7 +41,9 @@ def _kubernetes(options: argparse.Namespace) -> KubernetesOptions | None:
         if not options.config:
             raise _wrong("--config", "missing: name a file, or a ConfigMap with --configmap NAMESPACE/NAME")
         if options.trace:
-            raise _wrong("--trace", "traces the claim protocol, which needs a cluster: give --configmap, or omit it")
+            raise _wrong(
+                "--trace", "traces the claim protocol, which needs a cluster: give --configmap, or omit --trace"
+            )
         return None
 
     if options.trace:

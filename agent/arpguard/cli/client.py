@@ -111,7 +111,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Questions:
-    """What can be asked of an agent as well as of pinned objects. Each raises AskError."""
+    """The questions that an agent and the pinned objects can answer. Each raises AskError."""
 
     get_status: Callable[[pb.GetStatusRequest], pb.GetStatusResponse]
     list_vips: Callable[[pb.ListVipsRequest], pb.ListVipsResponse]
@@ -121,7 +121,7 @@ class Questions:
 
 @dataclass(frozen=True, slots=True)
 class AgentQuestions(Questions):
-    """What only a running agent knows, too."""
+    """All questions, including those that only a running agent can answer."""
 
     list_decisions: Callable[[pb.ListDecisionsRequest], pb.ListDecisionsResponse]
     list_conflicts: Callable[[pb.ListConflictsRequest], pb.ListConflictsResponse]

@@ -63,22 +63,20 @@ def _renewal(status: pb.GetStatusResponse) -> Styled:
 
 
 def _vouching(message: pb.Vouching) -> Iterator[tuple[str, object]]:
-    """Who vouches for this node, and for whom it does, line by line."""
+    """Which node vouches for this one, and for which nodes it vouches, line by line."""
     yield "voucher", _voucher(message)
     for node in message.vouched_nodes:
-        yield "tries" if node.trial else "vouches for", _vouched(node)
+        yield "tests" if node.trial else "vouches for", _vouched(node)
     left, revoked = counted(message.unbinds, "voucher"), counted(message.revocations, "time")
-    yield (
-        "vouching",
-        f"{left} left, revoked {revoked}, {counted(message.found_dead, 'node')} found dead",
-    )
+    yield "vouching", f"left {left}, was revoked {revoked}, found {counted(message.found_dead, 'node')} dead"
 
 
 def _voucher(message: pb.Vouching) -> Styled:
     if message.isolated:
         return bad("none: no node on the segment hears this one")
     if not message.voucher:
-        return careful(f"none yet; {shortened(message.seeks, _NAME_WIDTH)} will try" if message.seeks else "none")
+        seeks = shortened(message.seeks, _NAME_WIDTH)
+        return careful(f"none yet; {seeks} is testing whether it can vouch" if seeks else "none")
     text = _term(message.voucher, message)
     return Styled(text) if message.bound else careful(f"{text}; not bound yet")
 
@@ -87,13 +85,13 @@ def _vouched(node: pb.VouchedNode) -> Styled:
     text = _term(node.node, node)
     if not node.pongs:
         return careful(f"{text}; nothing has come back yet")
-    text += f"; gaps {duration(node.usual_interval)} in 999 of 1000, {duration(node.longest_interval)} at most"
+    text += f"; 99.9 % of gaps up to {duration(node.usual_interval)}, the longest {duration(node.longest_interval)}"
     return Styled(text) if node.bound or node.trial else careful(f"{text}; not bound yet")
 
 
 def _term(name: str, term: pb.Vouching | pb.VouchedNode) -> str:
     since = span(seconds_since(term.since_time))
-    return f"{shortened(name, _NAME_WIDTH)}, for {since}, d {duration(term.timeout)}"
+    return f"{shortened(name, _NAME_WIDTH)}, for {since}, timeout {duration(term.timeout)}"
 
 
 def _nodes(message: pb.Kubernetes) -> Styled:
@@ -105,7 +103,7 @@ def _nodes(message: pb.Kubernetes) -> Styled:
 
 
 def sources(message: pb.Kubernetes) -> str:
-    """What is followed, a line each."""
+    """The kinds of objects that the agent watches, a line each."""
     head = ("FOLLOWED", "STATE", "LISTS", "STREAMS", "FAILURES", "UNREADABLE", "WHY")
     rows = [
         (
@@ -123,7 +121,7 @@ def sources(message: pb.Kubernetes) -> str:
 
 
 def owner(vip: pb.Vip) -> Styled:
-    """Who is to answer for a VIP, and of an elected one who does."""
+    """Who is to answer for a VIP; for an elected one, who does."""
     if not vip.HasField("claim"):
         return Styled(vip.owner or NONE)
     claim = vip.claim
@@ -142,7 +140,10 @@ def claim_facts(claim: pb.Claim) -> Iterator[tuple[str, object]]:
     """A claim, line by line."""
     holder = shortened(claim.holder, _NAME_WIDTH) or "nobody"
     if claim.holder:
-        yield "holder", Styled(holder) if claim.alive else careful(f"{holder}, has not renewed for a lease")
+        yield (
+            "holder",
+            Styled(holder) if claim.alive else careful(f"{holder}, has not renewed for longer than its lease"),
+        )
         yield "epoch", str(claim.epoch)
     else:
         yield "holder", holder
@@ -153,12 +154,12 @@ def claim_facts(claim: pb.Claim) -> Iterator[tuple[str, object]]:
         yield "voucher", f"{shortened(claim.voucher, _NAME_WIDTH)} vouches for the holder"
     yield "moved", counted(claim.transitions, "time")
     if claim.HasField("seen_time"):
-        yield "seen", f"so since {local_time(claim.seen_time)}, {age(claim.seen_time)}"
+        yield "unchanged", f"since {local_time(claim.seen_time)}, {age(claim.seen_time)}"
 
 
 _STATE_WORDS = {
     pb.Claim.STATE_VALID: good("valid: no other node may take it"),
-    pb.Claim.STATE_VOID: careful("void: its epoch has ended; any eligible node may take it"),
+    pb.Claim.STATE_VOID: careful("void: the holder's epoch has ended; any eligible node may take it"),
     pb.Claim.STATE_RELEASED: careful("released: any eligible node may take it"),
     pb.Claim.STATE_EXTERNAL: bad("external: a host outside the cluster has the address"),
     pb.Claim.STATE_UNREADABLE: bad("unreadable: no node takes it"),

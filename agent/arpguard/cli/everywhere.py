@@ -117,7 +117,7 @@ def _hear(
 
 
 def print_all(options: argparse.Namespace, heard: Sequence[NodeAnswer[Answer]], view: View[Answer]) -> bool:
-    """Prints the answers as one page, and below it who gave none, and why; whether the answers are right."""
+    """Prints the answers as one page, and below it which nodes gave none, and why; whether the answers are right."""
     answers = [(each.node, each.answer) for each in heard if each.answer is not None]
     if options.output == "table":
         pages = [view.page(answers)] if answers else []
@@ -128,7 +128,7 @@ def print_all(options: argparse.Namespace, heard: Sequence[NodeAnswer[Answer]], 
 
 
 def _silent(heard: Iterable[NodeAnswer[Answer]]) -> Iterator[str]:
-    """Why some have no answer, as a block."""
+    """Why some nodes did not answer, as a block of text."""
     lines = []
     for each in heard:
         if each.answer is None:

@@ -161,7 +161,8 @@ def _add_lab(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
     parser.add_argument(
         "--kubernetes",
         action="store_true",
-        help="other scenarios: agents that follow an API server (one of the lab's own, or $ARPGUARD_TEST_KUBECONFIG's)",
+        help="other scenarios: agents that follow an API server (the lab's own API server, or the one in "
+        "$ARPGUARD_TEST_KUBECONFIG)",
     )
     parser.add_argument(
         "--rounds",
@@ -230,7 +231,10 @@ def _add_whohas(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
     )
 
     parser.add_argument(
-        "--address", dest="agent", metavar="TARGET", help=f"the agent that knows the nodes (default: {DEFAULT_TARGET})"
+        "--address",
+        dest="agent",
+        metavar="TARGET",
+        help=f"the agent to ask which node has a MAC (default: {DEFAULT_TARGET})",
     )
     add_output(parser, "a document")
     add_json(parser)

@@ -49,7 +49,7 @@ class Rates:
             self._unseen.discard(key)
 
     def end_round(self) -> None:
-        """Every VIP was there to be read: those that were not are guarded no longer."""
+        """Ends a round that has read every guarded VIP: drops those that it did not find: they are not guarded."""
         for key in self._unseen:
             del self._readings[key]
         self._unseen = set(self._readings)

@@ -15,7 +15,9 @@ from arpguard.kube.connecting import Access, find_access, find_users_access
 from arpguard.kube.errors import ClusterError, ForbiddenError
 from arpguard.runtime.cluster.uninstalling import Leftovers, uninstall
 
-_RIGHTS = "this account may not: it needs to get and delete the DaemonSet, and to list, patch and delete Leases"
+_RIGHTS = (
+    "this account lacks rights: it must be allowed to get and delete the DaemonSet; to list, patch and delete Leases"
+)
 
 
 def run_uninstall(options: argparse.Namespace) -> int:
@@ -49,7 +51,7 @@ async def _uninstall(options: argparse.Namespace, namespace: str, name: str, acc
 def _words(left: Leftovers, namespace: str) -> list[str]:
     """What was done, and what is left to do."""
     if left.running:
-        more = "if they belong to a DaemonSet with another name, name it with --daemonset"
+        more = "if they belong to a DaemonSet with another name, give that name with --daemonset"
         return [f"agents still run on {some(left.running)}, so nothing was removed; {more}"]
     if left.pods is not None:
         look = f"kubectl -n {namespace} get pods"
@@ -57,8 +59,9 @@ def _words(left: Leftovers, namespace: str) -> list[str]:
 
     done = [f"the agents are gone; removed {counted(left.leases, 'Lease')} that they left"]
     if left.nodes:
-        whose = "its agent" if len(left.nodes) == 1 else "their agents"
+        whose = "its agent did not remove its" if len(left.nodes) == 1 else "their agents did not remove their"
         done.append(
-            f"{some(left.nodes)} may still have the guard: {whose} removed no heartbeat. deploy/cleanup removes it"
+            f"{some(left.nodes)} may still have the guard, because {whose} heartbeat: apply deploy/cleanup to remove "
+            "the guard"
         )
     return [*done, "now delete the rest: helm uninstall, or kubectl delete -k, as it was installed"]

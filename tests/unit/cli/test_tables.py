@@ -343,7 +343,10 @@ KUBERNETES = pb.Kubernetes(
         {"name": "nodes", "lists": 1, "streams": 2},
         {"name": "services", "lost": "403 Forbidden", "lists": 3, "streams": 4, "failures": 5, "unreadable": 6},
     ],
-    nodes=[{"name": "node-1", "alive": True}, {"name": "node-2", "refusal": "has not renewed for a lease"}],
+    nodes=[
+        {"name": "node-1", "alive": True},
+        {"name": "node-2", "refusal": "has not renewed for longer than its lease"},
+    ],
     writes=[
         {"kind": "claim", "outcome": "applied", "count": 3},
         {"kind": "heartbeat", "outcome": "unknown", "count": 2},
@@ -369,7 +372,7 @@ def test_status_tells_of_the_cluster(ago):
     assert "kubernetes  lost https://192.0.2.1:6443, Leases in arpguard" in lines
     assert "lease       6s, renewed every 0s, margin 0s, longer than configured because there are many nodes" in lines
     assert "renewal     last sent 5s ago" in lines
-    assert "nodes       1 of 2 nodes alive; node-2: has not renewed for a lease" in lines
+    assert "nodes       1 of 2 nodes alive; node-2: has not renewed for longer than its lease" in lines
     assert "writes      3 claim applied, 2 heartbeat unknown" in lines
     assert "Events      4 written, 1 dropped" in lines
     assert ["services", "lost", "3", "4", "5", "6", "403", "Forbidden"] in rows
@@ -384,19 +387,19 @@ def test_status_tells_who_vouches_for_whom(ago):
     vouching = voucher | {"vouched_nodes": [vouched | gaps, tried], "unbinds": 1, "found_dead": 2}
     lines = status_lines(ago, vouching=vouching)
 
-    assert "voucher      node-2, for 1m 0s, d 0.6s" in lines
-    assert "vouches for  node-3, for 1m 5s, d 1s; gaps 0.06s in 999 of 1000, 0.08s at most" in lines
-    assert "tries        node-4, for 5s, d 1s; nothing has come back yet" in lines
-    assert "vouching     1 voucher left, revoked 0 times, 2 nodes found dead" in lines
+    assert "voucher      node-2, for 1m 0s, timeout 0.6s" in lines
+    assert "vouches for  node-3, for 1m 5s, timeout 1s; 99.9 % of gaps up to 0.06s, the longest 0.08s" in lines
+    assert "tests        node-4, for 5s, timeout 1s; nothing has come back yet" in lines
+    assert "vouching     left 1 voucher, was revoked 0 times, found 2 nodes dead" in lines
 
 
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
         ({}, "none"),
-        ({"seeks": "node-2"}, "none yet; node-2 will try"),
+        ({"seeks": "node-2"}, "none yet; node-2 is testing whether it can vouch"),
         ({"isolated": True}, "none: no node on the segment hears this one"),
-        ({"voucher": "node-2", "timeout": {"seconds": 1}}, "d 1s; not bound yet"),
+        ({"voucher": "node-2", "timeout": {"seconds": 1}}, "timeout 1s; not bound yet"),
     ],
 )
 def test_status_tells_why_a_node_has_no_voucher_yet(ago, changes, text):
@@ -455,10 +458,10 @@ def test_claim_is_told_of_in_words(state, ago):
     lines = lines_of(explanation("192.0.2.10", pb.ExplainVipResponse(links=[{"link": "eth0", "ownership": ownership}])))
     word = pb.Claim.State.Name(state).removeprefix("STATE_").lower()
 
-    assert any(line.startswith(("  state    " + word, "  state    not known")) for line in lines), lines
-    assert "  holder   n1, has not renewed for a lease" in lines
-    assert "  outside  02:00:00:00:00:50 has the address" in lines
-    assert "  voucher  n2 vouches for the holder" in lines
+    assert any(line.startswith(("  state      " + word, "  state      not known")) for line in lines), lines
+    assert "  holder     n1, has not renewed for longer than its lease" in lines
+    assert "  outside    02:00:00:00:00:50 has the address" in lines
+    assert "  voucher    n2 vouches for the holder" in lines
     assert any(line.endswith(", 1m ago") for line in lines)
 
 

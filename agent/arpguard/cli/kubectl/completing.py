@@ -20,7 +20,7 @@ _ASKED = 3  # nodes: most know the same
 
 
 def show_known(options: argparse.Namespace) -> int:
-    """A line for each, by the current context and the usual namespace; none where no agent says."""
+    """Prints one completion per line, by the current context and default namespace; nothing if no agent answers."""
     asked = argparse.Namespace(kubeconfig=None, context=None, namespace="arpguard", node=[], timeout=_EACH_S)
 
     async def work() -> Iterable[str]:

@@ -61,7 +61,7 @@ class ClusterVip:
     modes: set[pb.Mode.ValueType] = field(default_factory=set)
 
     def take(self, node: str, reading: VipRate) -> None:
-        """What one node says of it, on one link."""
+        """Takes in what one node says about a VIP on one link."""
         vip = reading.vip
         self.total += reading.total
         self.per_second += reading.per_second

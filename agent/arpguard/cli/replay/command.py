@@ -24,7 +24,7 @@ _BUFFER = 1 << 18
 
 
 def run_replay(options: argparse.Namespace) -> int:
-    """`arpguard replay`; exit code 1 when an address was answered for by more than one MAC."""
+    """`arpguard replay`; exit code 1 when more than one MAC answered for an address."""
     scene = _scene(options)
     with _opened(options.file) as read:
         try:

@@ -288,11 +288,11 @@ def _fate_of_claims(story: Story, vip: Vip, mac: MacAddress, seen: Sighting) -> 
 
 
 def with_the_guard(story: Story, vip: Vip) -> str:
-    """Who would speak for a VIP, were there a guard on every node, and what that leaves of what was seen."""
+    """Who would speak for a VIP if every node had the guard, and how many of the captured claims would be left."""
     macs = story.ledger.guarded.found.get(vip.address, {})
     total, kept = sum(seen.acts.total() for seen in macs.values()), story.kept(vip, macs)
     silenced = sum(seen.silenced for seen in macs.values())
-    parts = [f"{kept:,} of {counted(total, 'claim')} in the capture pass", f"{silenced:,} are silenced"]
+    parts = [f"{kept:,} of {counted(total, 'claim')} in the capture would pass", f"{silenced:,} would be silenced"]
     if total - kept - silenced:
         parts.append(f"{total - kept - silenced:,} come from MACs whose node is unknown")
     return f"{_speaker(story, vip)}; " + ", ".join(parts) if total else _speaker(story, vip)
@@ -308,7 +308,7 @@ def _speaker(story: Story, vip: Vip) -> str:
 
 
 def notes(story: Story) -> list[str]:
-    """What was taken for granted, and what would tell more."""
+    """What replay assumes, and which options would tell more."""
     return [
         *_notes_about_owners(story),
         *_notes_about_macs(story),
@@ -328,7 +328,7 @@ def _notes_about_owners(story: Story) -> Iterator[str]:
             "which node the cluster elected; --owner ADDRESS=NODE assumes one"
         )
     if scene.owners:
-        yield "the node that --owner names counts as elected, and its fence as not passed"
+        yield "replay assumes that the node named by --owner is elected, and that its fence has not passed"
 
 
 def _notes_about_macs(story: Story) -> Iterator[str]:
@@ -358,7 +358,10 @@ def _some(names: Iterable[str]) -> str:
 
 def _notes_about_frames(ledger: Ledger) -> Iterator[str]:
     if ledger.tagged:
-        yield f"{ledger.tagged:,} frames of VLANs pass, as on a parent link: --vlan VID judges as on a VLAN's device"
+        yield (
+            f"{ledger.tagged:,} frames with VLAN tags pass, as on a parent link; --vlan VID judges them as that VLAN's "
+            "device would"
+        )
     if ledger.passed[Passed.OTHER_TYPE]:
         types = _some(map(str, ledger.linktypes))
         yield f"replay reads only Ethernet, also in Linux cooked captures; it skipped frames of link type {types}"
@@ -370,12 +373,9 @@ def _notes_about_frames(ledger: Ledger) -> Iterator[str]:
 def _verdict(ledger: Ledger) -> str:
     doubled = ledger.doubled()
     if not doubled:
-        return str(good("no address was answered for by more than one MAC"))
+        return str(good("no address had more than one MAC answer for it"))
     listed = ", ".join(map(str, list(doubled)[:_MOST_MACS])) + (", ..." if len(doubled) > _MOST_MACS else "")
-    verb = "was" if len(doubled) == 1 else "were"
-    return str(
-        bad(f"{len(doubled)} address{'es' * (len(doubled) > 1)} {verb} answered for by more than one MAC: {listed}")
-    )
+    return str(bad(f"more than one MAC answered for {len(doubled)} address{'es' * (len(doubled) > 1)}: {listed}"))
 
 
 def summary_dict(story: Story) -> dict[str, object]:
