@@ -40,7 +40,7 @@ def run_flux(bench: Bench) -> Iterator[Step]:
     for place in _PLACES:
         with bench.bound(VIP, place):
             yield bench.ask(f"VIP on {place}, guarded", VIP, [first])
-    yield bench.ask(f"{VIP2}, bound nowhere, of {second.name}", VIP2, [second])
+    yield bench.ask(f"{VIP2}, owned by {second.name}, bound nowhere", VIP2, [second])
 
     with bench.bound(VIP, "eth0"):
         yield bench.judge("asks in the VIP's name, guarded", VIP, [first], bench.senders(VIP, bench.nodes))
@@ -56,7 +56,7 @@ def _link_bounced(bench: Bench, text: str, expected: list[Host]) -> Step:
             host.netns.run("sysctl", "-qw", *(f"net.ipv6.conf.eth0.{name}=1" for name in names))
             host.netns.batch(["link set eth0 down", "link set eth0 up"])
         until(lambda: set(witness.announcers(since_ns)) >= set(expected), _PATIENCE_S, "the VIP is advertised")
-        return witness.ask(f"the links down and up: who advertises and answers, {text}", expected)
+        return witness.ask(f"links taken down and up: which nodes advertise and answer, {text}", expected)
 
 
 def run_snooping(bench: Bench) -> Iterator[Step]:

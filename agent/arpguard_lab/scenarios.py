@@ -38,7 +38,7 @@ def _flux(bench: Bench) -> Iterator[Step]:
         with bench.bound(VIP, place):
             yield bench.ask(f"VIP on {place}, guarded", VIP, [first])
 
-    yield bench.ask(f"{VIP2}, bound nowhere, of node-2", VIP2, [second])
+    yield bench.ask(f"{VIP2}, owned by node-2, bound nowhere", VIP2, [second])
     bench.bind_everywhere("lo", VIP)
     bench.unguard(agents)
     yield bench.ask("guard removed again", VIP, bench.nodes)

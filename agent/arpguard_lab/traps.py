@@ -138,7 +138,7 @@ def _openelb(ward: Ward) -> None:
 
 
 def _restarted_kube_proxy(ward: Ward) -> None:
-    """The doctor's commands, and what kube-proxy does when it starts."""
+    """Runs the doctor's fix, then applies what a restarted kube-proxy would do."""
     ward.take_advice(ward.check("kube-proxy"))
     ward.sh("sysctl -qw net.ipv4.conf.all.arp_ignore=1 net.ipv4.conf.all.arp_announce=2")
 

@@ -187,7 +187,7 @@ class Handler:
         return self._state.registry.perform(write, lambda: self._require(exchange.client, creation))
 
     async def _outlive(self, perform: Callable[[], Done], seconds: float) -> Never:
-        """Waits until the client gives up; then the write is still on its way, and arrives."""
+        """Waits until the client gives up, and only then lets the write arrive."""
 
         def arrive() -> None:
             self._state.zombies.discard(timer)

@@ -426,12 +426,12 @@ class KubeBench:
         addresses: int = ALL_ADDRESSES,
         also: Stream | None = None,
     ) -> Watch:
-        """A watch over VIPs, with requests that take turns; `also`: those of a second client."""
+        """Watches VIPs while requests for them take turns; `also`: VIPs that a second client asks for."""
         stream = Stream(self.lab.client.listen(), vips, interval_s, addresses)
         return Watch(self, stream, Capture(self.lab.switch), also)
 
     def check_against_journal(self, watch: Watch, skip: Iterable[Address] = ()) -> None:
-        """Has what a watch recorded judged by the API's journal too, which is younger, where there is one."""
+        """Judges what a watch recorded by the API's journal too, if there is one; the journal is read later."""
         if self.server.is_double:
             self.ledger.write(self.server.journal())
             watch.unbacked += self.ledger.judge(watch.said, frozenset(skip))

@@ -77,7 +77,7 @@ def _silenced(
         silent_ms = ms(last_ns - began_ns)
         limit_ms = round((LEASE_S - MARGIN_S) * 1000)
         yield bench.one_answers(
-            "its kernel alone falls silent, before anybody else answers",
+            "its kernel falls silent by itself, before any other node answers",
             lost[0],
             bench.others(victim),
             silent_after_ms=silent_ms,
@@ -167,7 +167,7 @@ def run_api_down(bench: KubeBench, outage_s: float = 10.0) -> Iterator[Step]:
         time.sleep(outage_s)
         answered = bench.who(_VIPS[0], _HELD)
         yield bench.step("API server gone: the fence ends answers", _VIPS[0], [], answered[_VIPS[0]])
-        yield bench.step("a VIP that is held is still answered", _HELD, [holder], answered[_HELD])
+        yield bench.step("a VIP with hold: true is still answered for", _HELD, [holder], answered[_HELD])
 
         used = max(bench.agent(host).cpu_s() - cpu_s[host] for host in bench.nodes)
         grown = max(bench.agent(host).rss_kb() - rss_kb[host] for host in bench.nodes)

@@ -39,7 +39,7 @@ class Forwarder:
         self.come_back()
 
     def stop(self) -> None:
-        """Ends every connection, if it was started."""
+        """Ends every connection; does nothing if the forwarder was never started."""
         if self._thread.is_alive():
             self.go_down()
             self._loop.call_soon_threadsafe(self._loop.stop)

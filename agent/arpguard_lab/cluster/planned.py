@@ -202,7 +202,7 @@ def run_bad_image(bench: KubeBench) -> Iterator[Step]:
     bench.check_against_journal(watch)
     silence_ms = max(watch.stream.silence(each).length_ms for each in _VIPS)
     yield bench.one_answers(
-        f"the Pod of {owner.name} is deleted, and none comes: another node answers",
+        f"the Pod of {owner.name} is deleted, and no new one starts: another node answers",
         _VIPS[0],
         bench.others(owner),
         longest_silence_ms=silence_ms,
@@ -273,7 +273,7 @@ def run_toggle(bench: KubeBench) -> Iterator[Step]:
         bench.until(lambda: all(_complains(bench, host) for host in bench.nodes), _PATIENCE_S, "status tells")
         metrics = [host for host in bench.nodes if _config_problem(host)]
         yield bench.ask(
-            "a wrong edit: the last good one stays, and Event, metric and status tell",
+            "a wrong edit: the last good configuration stays; an Event, the metric and status report the mistake",
             _VIP,
             [owner],
             event_after_ms=round(told_s * 1000),
@@ -289,7 +289,7 @@ def run_toggle(bench: KubeBench) -> Iterator[Step]:
     lost = watch.stream.lost(_VIP)
 
     yield bench.ask(
-        "nobody was started again, and no request was lost",
+        "no agent was restarted, and no request was lost",
         _VIP,
         [owner],
         requests=watch.stream.sent,

@@ -124,11 +124,11 @@ class Real(ApiUnderTest):
             action()
 
     def go_down(self) -> None:
-        """Closes the door."""
+        """Lets no connection to the API server through."""
         self._forwarder.go_down()
 
     def come_back(self) -> None:
-        """Opens it again."""
+        """Lets connections to the API server through again."""
         self._forwarder.come_back()
 
     def trouble(self, host: Host, fault: Fault | None) -> None:

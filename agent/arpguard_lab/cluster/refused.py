@@ -95,7 +95,7 @@ def run_taken_outside(bench: KubeBench) -> Iterator[Step]:
 
     took_s = bench.until(lambda: len(bench.who(_VIP)[_VIP]) == 1, 90.0, "a node answers")
     yield bench.one_answers(
-        "it is silent now: elected again",
+        "the outside host is silent: a node is elected again",
         _VIP,
         elected_after_ms=round(took_s * 1000),
     )

@@ -118,9 +118,9 @@ def _vouching(summary: str, run: Callable[[KubeBench], Iterator[Step]]) -> KubeS
 SCENARIOS: dict[str, KubeScenario] = {
     "elect": KubeScenario("VIPs of a Service: exactly one node answers for each; the API's load at rest", _elect),
     "load": KubeScenario("the same with 1,000 VIPs", _load),
-    "burst": KubeScenario("1,000 VIPs come and go at once: the others lose no request", burst.run_burst),
+    "burst": KubeScenario("1,000 VIPs come and go together: the others lose no request", burst.run_burst),
     "new-service": KubeScenario(
-        "closed ranges: a VIP bound on every node has one answer from the first on", unknown.run_new_service
+        "closed ranges, a VIP bound on every node: one node answers from the first request on", unknown.run_new_service
     ),
     "kill": KubeScenario("the owner's node dies: another one answers within 4 s", crashes.run_kill),
     "hang": KubeScenario(
@@ -130,7 +130,7 @@ SCENARIOS: dict[str, KubeScenario] = {
         "the owner is cut off from the API, and heard on the LAN: the same", crashes.run_partition
     ),
     "api-down": KubeScenario(
-        "no API server: answers end, those of held VIPs do not; back within 2 s", crashes.run_api_down
+        "no API server: answers end, except for VIPs with hold; all are back within 2 s", crashes.run_api_down
     ),
     "drain": KubeScenario("cordoned, not ready, excluded: handed over within 50 ms", planned.run_drain),
     "rolling-update": KubeScenario(
@@ -170,7 +170,7 @@ SCENARIOS: dict[str, KubeScenario] = {
         "the API server restarts five times for 8 s: no node falls silent", vouched_outages.run_api_rolling
     ),
     "api-away-and-node-dies": _vouching(
-        "a node dies without an API server: replaced once that is back",
+        "a node dies while the API server is away: replaced once the server is back",
         vouched_outages.run_api_away_and_node_dies,
     ),
     "agent-killed": _vouching(

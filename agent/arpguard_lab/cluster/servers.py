@@ -51,7 +51,7 @@ class ApiUnderTest(ABC):
 
     @abstractmethod
     def come_back(self) -> None:
-        """The end of `go_down`."""
+        """Brings the server back after `go_down`."""
 
     @abstractmethod
     def trouble(self, host: Host, fault: Fault | None) -> None:

@@ -134,10 +134,10 @@ class Opening:
         self._is_loose = False
 
     def do(self) -> None:
-        """Does it; DataPlaneError where the guard is not whole already, or nobody is there to repair it."""
+        """Does it; DataPlaneError where the guard was already incomplete, or no agent runs that could repair it."""
         agent = self._bench.agent(self._host)
         if agent.pid is None or "ready:" not in agent.said() or not is_whole(agent, self._vips):
-            raise DataPlaneError(f"the guard of {self._host.name} is not whole already")
+            raise DataPlaneError(f"the guard of {self._host.name} was already incomplete before the fault")
         self._bench.loosen(self._host)
         self._is_loose = True
         self._tamper(agent)

@@ -42,7 +42,7 @@ def _appear_one_by_one(bench: KubeBench) -> Step:
     bench.check_against_journal(watch)
     after = Spread.of(first_ns)
     return bench.one_answers(
-        f"{len(_NEW)} new Services, each bound on every node before: one node answers from the first on",
+        f"{len(_NEW)} new Services, each bound on every node before: one node answers from the first request on",
         _NEW[0],
         first_answer_median_ms=after.median_ms,
         first_answer_ms=after.worst_ms,

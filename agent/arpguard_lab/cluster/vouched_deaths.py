@@ -120,14 +120,14 @@ def run_voucher_dies(bench: KubeBench) -> Iterator[Step]:
         others = bench.others(victim)
         kept = [address for host in others for address in bench.owned(VIPS, host)]
         owners = bench.who(*kept)
-        yield Deaths(bench, watch).die(f"{victim.name} dies, the voucher of {owner.name}", victim)
+        yield Deaths(bench, watch).die(f"{victim.name}, the voucher of {owner.name}, dies", victim)
         bound_s = until_bound(bench, others)
         stayed = bench.who(*kept) == owners
 
     yield none_lost(
         bench,
         watch,
-        "the others lose their voucher, or what they vouch for, and no request",
+        "the others lose their voucher, or the node that they vouch for, but no request",
         kept,
         stayed=stayed,
         bound_after_s=bound_s,
@@ -151,12 +151,12 @@ def run_both_die(bench: KubeBench) -> Iterator[Step]:
 
 
 def run_ring_of_three(bench: KubeBench) -> Iterator[Step]:
-    """Each node vouches for the next. None hears another one for a while; then two of the three die at once."""
+    """Each node vouches for the next. None hears another one for a while; then two of the three die together."""
     yield from begin(bench)
 
     named = vouchers(bench)
     yield bench.ask(
-        ", ".join(f"{host.name} by {named[host].name}" for host in bench.nodes) + ": no two by each other",
+        ", ".join(f"{host.name} by {named[host].name}" for host in bench.nodes) + "; no two vouch for each other",
         VIPS[0],
         [bench.owner(VIPS[0])],
         each_by_another=all(named[named[host]] is not host for host in bench.nodes),

@@ -99,7 +99,7 @@ def run_api_away_and_node_dies(bench: KubeBench) -> Iterator[Step]:
     yield verdict(
         bench,
         watch,
-        f"{victim.name} dies without the API server, which is back after {_AFTER_DEATH_S:g} s",
+        f"{victim.name} dies while the API server is away; the server is back after {_AFTER_DEATH_S:g} s",
         vips=len(owned[victim]),
         taken_early=len(early),
         not_replaced_meanwhile=not early,
@@ -167,8 +167,8 @@ def run_update(bench: KubeBench) -> Iterator[Step]:
 def run_upgrade(bench: KubeBench) -> Iterator[Step]:
     """Rolls vouching out: agents that vouch for each other beside one that knows nothing of it, then all of them.
 
-    At first agents run with vouching off; with `VERSION_BEFORE` those of the version whose modules are there. An
-    upgrade to programs with other maps silences a node's VIPs for a moment, as its entries are written again.
+    At first agents run with vouching off; with `VERSION_BEFORE`, agents of the older version whose modules that folder
+    holds. An upgrade to programs with other maps silences a node's VIPs for a moment, as its entries are written again.
     """
     before = os.environ.get(VERSION_BEFORE, "")
     for host in bench.nodes:

@@ -133,7 +133,7 @@ def _parted(
     witness.settle(expected)
 
     return witness.judge(
-        f"parted, both are master: all they say, {text}",
+        f"parted, both are master: every answer and announcement, {text}",
         expected,
         since_ns,
         both_advertise=advertising == hosts,
@@ -177,10 +177,12 @@ def run_split(bench: Bench, program: Program, vip: Address, *, stays: bool) -> I
         agents = bench.guard(_delegated(first, vip))
         yield witness.ask(f"guarded, delegated to {first.name}", [first])
         bench.lab.part([first, second])
-        yield _talk(bench, witness, "parted, both begin again: all they say", a, agents[second.name], b)
+        step = "parted, both begin again: every answer and announcement"
+        yield _talk(bench, witness, step, a, agents[second.name], b)
         bench.lab.heal([first, second])
         _delegate(agents, witness, second)
-        yield _talk(bench, witness, f"delegated to {second.name}: all they say", b, agents[first.name], a)
+        step = f"delegated to {second.name}: every answer and announcement"
+        yield _talk(bench, witness, step, b, agents[first.name], a)
 
         a.kill(signal.SIGKILL)
         left = {"left_on_its_link": holds(first, vip)} if stays else {}
