@@ -14,7 +14,8 @@
 #                the random frames, walks and requests of `make test`
 #   make mutate  break core/ownership, bpf/decide.h and bpf/vouch.h in small ways, and count what their tests notice:
 #                an hour
-#   make chaos   random faults for 10 minutes (CHAOS=seconds, SEED=number, VOUCHING=1), judged on the wire
+#   make chaos   random faults for 10 minutes (CHAOS=seconds, SEED=number, VOUCHING=1), judged on the wire, and by the
+#                rules of the protocol from what all agents and the API server wrote down (TRACES=folder)
 #   make walks   a thousand simulated days (DAYS=n, SEED=number) of faults, restarts and rolling upgrades between agents
 #                without vouching and with it, by two processes, in two hours; what breaks is shrunk to a few steps
 #   make soak    two hours of changes (SOAK=seconds): curves of what the agents need, in dist/soak.png
@@ -135,8 +136,12 @@ mutate: apt-dev .venv/.dev
 	$(BIN)/python tests/mutation/decide.py vouch.h
 
 CHAOS := 600
+TRACES := .cache/chaos
+# The traces are judged in any case: what the capture did not show may be in them.
 chaos: apt-lab .venv/.run
-	$(BIN)/arpguard lab --kubernetes --for $(CHAOS) $(if $(SEED),--seed $(SEED)) $(if $(VOUCHING),--vouching)
+	@rm -rf $(TRACES)
+	@$(BIN)/arpguard lab --kubernetes --for $(CHAOS) $(if $(SEED),--seed $(SEED)) $(if $(VOUCHING),--vouching) \
+		--traces $(TRACES); played=$$?; PYTHONPATH=tests $(BIN)/python -m traces.check $(TRACES) && exit $$played
 
 DAYS := 1000
 walks: .venv/.dev

@@ -70,6 +70,8 @@ def _refuse_nonsense(options: argparse.Namespace) -> None:
         if value is not None and not options.kubernetes
     ]
 
+    if options.traces is not None and not options.kubernetes:
+        problems.append(Problem("--traces", f"{options.traces}: is for --kubernetes"))
     if options.all and (options.scenario or options.kubernetes):
         other = "--kubernetes runs all of its own" if options.kubernetes else "--scenario names some"
         problems.append(Problem("--all", f"{other}: give one of them"))
@@ -98,7 +100,7 @@ def _run(options: argparse.Namespace) -> Generator[Step, None, None]:
         seed = random.randrange(1 << 32) if options.seed is None else options.seed  # noqa: S311 - no secret
         rounds = runner.RoundsWanted(extent, seed, _tell if options.output == "table" else _ignore, options.vouching)
         rounds.tell(f"seed {seed}")
-    return runner.run_kubernetes(names, options.nodes, rounds)
+    return runner.run_kubernetes(names, options.nodes, rounds, options.traces)
 
 
 def _tell(text: str) -> None:

@@ -20,6 +20,7 @@ from arpguard_lab.cluster.scenarios import SCENARIOS as KUBE_SCENARIOS
 from arpguard_lab.cluster.scenarios import KubeScenario
 from arpguard_lab.cluster.scene import a_bench, kubeconfig_given
 from arpguard_lab.cluster.topology import KubeLab
+from arpguard_lab.cluster.traces import Traces
 from arpguard_lab.cluster.vouched import SETTINGS as VOUCHING
 from arpguard_lab.peers.programs import find
 from arpguard_lab.scenarios import SCENARIOS, Scenario
@@ -96,13 +97,20 @@ def _on_a_lab(name: str, nodes: int, folder: Path, pin_root: Path) -> Iterator[S
         yield from scenario.run(Bench(lab, name))
 
 
-def run_kubernetes(names: Sequence[str] | None, nodes: int, rounds: RoundsWanted | None) -> Generator[Step, None, None]:
-    """The steps of scenarios with an API server (None: of all that can be run here, or only `rounds`), as `run`."""
+def run_kubernetes(
+    names: Sequence[str] | None, nodes: int, rounds: RoundsWanted | None, traces: Path | None = None
+) -> Generator[Step, None, None]:
+    """The steps of scenarios with an API server (None: of all that can be run here, or only `rounds`), as `run`.
+
+    `traces`: a folder in which each scenario has one for its traces.
+    """
     chosen = _chosen(names, KUBE_SCENARIOS, left_out(kubernetes=True)) if names or not rounds else []
-    return _run_kubernetes(chosen, nodes, rounds)
+    return _run_kubernetes(chosen, nodes, rounds, traces)
 
 
-def _run_kubernetes(names: Iterable[str], nodes: int, rounds: RoundsWanted | None) -> Generator[Step, None, None]:
+def _run_kubernetes(
+    names: Iterable[str], nodes: int, rounds: RoundsWanted | None, traces: Path | None
+) -> Generator[Step, None, None]:
     play: dict[str, Callable[[KubeBench], Iterator[Step]]] = {name: KUBE_SCENARIOS[name].run for name in names}
     if rounds is not None:
         play[ROUNDS] = lambda bench: run_rounds(
@@ -118,6 +126,8 @@ def _run_kubernetes(names: Iterable[str], nodes: int, rounds: RoundsWanted | Non
         KubeLab(nodes, folder, pin_root, others, Ethernet(ipv6=rounds is not None)) as lab,
     ):
         for name, scenario_run in play.items():
+            if traces is not None:
+                lab.trace(Traces(traces / name))
             yield from _guarded(name, partial(_on_a_bench, lab, name, scenario_run, settings[name]))
 
 

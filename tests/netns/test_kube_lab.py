@@ -29,6 +29,7 @@ from support.lab.run import LabRun
 from support.lab.schedules import digest
 from support.netns.agents import arpguard
 from support.netns.waiting import until
+from traces import check
 
 pytestmark = [pytest.mark.netns, pytest.mark.bpf]
 
@@ -164,10 +165,16 @@ def vouching(request) -> bool:
 
 
 @pytest.fixture(scope="module")
-def chaos(tmp_path_factory, vouching) -> dict:
+def traces(tmp_path_factory, vouching) -> Path:
+    return tmp_path_factory.mktemp("traces")
+
+
+@pytest.fixture(scope="module")
+def chaos(tmp_path_factory, vouching, traces) -> dict:
     """The last step of random rounds, which is about all of them. Of times nothing is asked: others use the machine."""
     print(f"ARPGUARD_SEED={SEED} repeats the faults")
-    words = ["--for", str(CHAOS_S), "--seed", str(SEED), *(["--vouching"] if vouching else [])]
+    words = ["--for", str(CHAOS_S), "--seed", str(SEED), "--traces", str(traces)]
+    words += ["--vouching"] if vouching else []
     with a_run(tmp_path_factory.mktemp("chaos"), *words) as run:
         out, err = run.process.communicate(timeout=LIMIT_S)
     assert err == ""
@@ -182,6 +189,10 @@ def chaos(tmp_path_factory, vouching) -> dict:
 @pytest.mark.parametrize("promise", ["p1", "p2", "p3", "p4", "p5"])
 def test_random_faults_break_no_promise(chaos, promise):
     assert chaos[f"{promise}_violations"] == 0
+
+
+def test_random_faults_break_no_rule_by_what_all_agents_wrote_down(chaos, traces):
+    assert check.main([str(traces)]) == 0
 
 
 def test_random_faults_kill_no_agent(chaos):
@@ -223,6 +234,7 @@ def test_list_names_every_scenario():
         (["--kubernetes", "--scenario", "flux"], f"one of {', '.join(ALL)}"),
         (["--rounds", "3"], "--rounds: 3: is for --kubernetes"),
         (["--seed", "3"], "--seed: 3: is for --kubernetes"),
+        (["--traces", "there"], "--traces: there: is for --kubernetes"),
         (["--kubernetes", "--rounds", "1000000"], "must be 1 to 100000"),
         (["--kubernetes", "--vouching"], "--vouching: is for --rounds and --for"),
     ],

@@ -192,6 +192,14 @@ def _add_lab(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         "replayed",
     )
 
+    parser.add_argument(
+        "--traces",
+        type=Path,
+        metavar="FOLDER",
+        help="with --kubernetes: the folder in which each scenario gets one for the traces of its agents "
+        "(arpguard agent --trace) and the journal of the lab's API server (default: no traces)",
+    )
+
     parser.add_argument("--list", action="store_true", help="list the scenarios with what each expects")
     add_output(parser, "one document with all steps, or with --list the scenarios")
     add_json(parser)

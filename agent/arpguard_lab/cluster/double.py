@@ -160,6 +160,8 @@ class Double(ApiUnderTest):
         rows = self._control.ask("GET", f"journal?since={self._revision}")
         if rows:
             self._revision = int(rows[-1]["revision"])
+            if self.lab.traces is not None:
+                self.lab.traces.keep(rows)
         return [write for row in rows if (write := lease_write(row)) is not None]
 
 

@@ -23,6 +23,7 @@ from arpguard.dataplane.syscall import Fd
 from arpguard.model import NodeControl
 from arpguard.verdict import Kind, Mode, Reason
 from arpguard_lab.cluster.loss import lose
+from arpguard_lab.cluster.traces import Traces
 from arpguard_lab.netns import Netns, command
 from arpguard_lab.topology import AgentProcess, Ethernet, Host, Lab
 
@@ -40,7 +41,7 @@ class KubeAgent(AgentProcess):
     """An agent that follows an API server; `pod` names the Pod that it claims to be, if any.
 
     With `follows` False it takes its configuration from its own file, and not from the ConfigMap. `code`: the folder of
-    another version's modules, "" for these.
+    another version's modules, "" for these. `traces`: where it leaves its trace of the claim protocol, if it does.
     """
 
     def __init__(self, host: Host, folder: Path, pin_dir: Path) -> None:
@@ -51,12 +52,15 @@ class KubeAgent(AgentProcess):
         self.pod = ""
         self.follows = True
         self.code = ""
+        self.traces: Traces | None = None
 
     def words(self) -> list[str]:
         """Its command line."""
         words = [sys.executable, "-m", "arpguard", "agent", "--config", str(self.config), "--node-name", self.node]
         words += ["--configmap", f"{self.namespace}/{CONFIGMAP}"] if self.follows else []
         words += ["--standby"] if self.pod else []
+        if self.traces is not None and self.follows and not self.code:
+            words += ["--trace", str(self.traces.file_for(self.node))]
         return [*words, "--kubeconfig", str(self.kubeconfig)]
 
     def environment(self) -> dict[str, str]:
@@ -148,6 +152,13 @@ class KubeLab(Lab):
         self.api: Netns
         self.guards: dict[str, KubeAgent] = {}
         self._losses: dict[str, list[Fd]] = {}
+        self.traces: Traces | None = None
+
+    def trace(self, traces: Traces) -> None:
+        """From now on each agent that is started leaves a trace, and the API server its journal."""
+        self.traces = traces
+        for guard in self.guards.values():
+            guard.traces = traces
 
     def successor(self, host: Host) -> KubeAgent:
         """A second agent for a node, over the same pins, with a folder of its own as each Pod has."""
@@ -156,6 +167,7 @@ class KubeLab(Lab):
         folder.mkdir()
         agent = KubeAgent(host, folder, before.pin_dir)
         agent.node, agent.namespace, agent.kubeconfig = before.node, before.namespace, before.kubeconfig
+        agent.traces = before.traces
         self.agents.append(agent)
         return agent
 

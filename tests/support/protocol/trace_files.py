@@ -5,11 +5,13 @@ Leases are read here as docs/protocol.md and docs/vouching.md describe them, and
 
 import json
 from collections.abc import Iterable, Iterator
+from heapq import heapify, heappop, heapreplace
 from pathlib import Path
 
 from support.protocol.trace_state import S_NS, Json
 
 PREFIX = "arpguard.io/"
+JOURNAL = "journal"  # in a folder of traces
 
 
 def merged(traces: Iterable[Path], journal: Iterable[Json], boot_ns_of_wall: int) -> list[Json]:
@@ -22,14 +24,61 @@ def merged(traces: Iterable[Path], journal: Iterable[Json], boot_ns_of_wall: int
     return sorted(lines, key=lambda line: int(line["at"]))
 
 
+def of_folder(folder: Path) -> Iterator[Json]:
+    """The lines of all files of a folder that the lab wrote, in the order of time; each says where it is.
+
+    A file is read when its first line comes, so thousands of agents, of which few ran at once, need no more memory.
+    """
+    files = [path for path in sorted(folder.iterdir()) if path.name == JOURNAL or path.suffix == ".trace"]
+    waiting = [(_first_at(path), number, _file_lines(path)) for number, path in enumerate(files)]
+    heapify(waiting)
+    lines: dict[int, Json] = {}
+    while waiting:
+        _, number, rest = waiting[0]
+        if number in lines:
+            yield lines.pop(number)
+        line = next(rest, None)
+        if line is None:
+            heappop(waiting)
+        else:
+            lines[number] = line
+            heapreplace(waiting, (line["at"], number, rest))
+
+
+def _first_at(path: Path) -> int:
+    with path.open(encoding="utf-8") as file:
+        return next((int(line["ns"]) for text in file if (line := _parsed(text)) is not None), 0)
+
+
+def _file_lines(path: Path) -> Iterator[Json]:
+    """Sorted: a voucher writes its lines later than its agent."""
+    if path.name == JOURNAL:
+        rows = [(number, row) for number, row in enumerate(_rows(path), 1) if row is not None]
+        lines = [
+            {"at": row["ns"], "where": f"{JOURNAL}:{number}", **line} for number, row in rows if (line := stored(row))
+        ]
+    else:
+        lines = list(lines_of(path))
+    yield from sorted(lines, key=lambda line: int(line["at"]))
+
+
+def _rows(path: Path) -> Iterator[Json | None]:
+    return map(_parsed, path.read_text(encoding="utf-8").splitlines())
+
+
 def lines_of(path: Path) -> Iterator[Json]:
     """The boot clock is the same for all agents of a machine. What a killed agent wrote in part is left out."""
-    for text in path.read_text(encoding="utf-8").splitlines():
-        try:
-            line = json.loads(text)
-        except ValueError:
-            continue
-        yield {"at": line["ns"], **line}
+    for number, line in enumerate(_rows(path), 1):
+        if line is not None:
+            yield {"at": line["ns"], "where": f"{path.name}:{number}", **line}
+
+
+def _parsed(text: str) -> Json | None:
+    try:
+        line = json.loads(text)
+    except ValueError:
+        return None
+    return line if isinstance(line, dict) else None
 
 
 def stored(row: Json) -> Json | None:
