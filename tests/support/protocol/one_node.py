@@ -127,7 +127,7 @@ class Bench:
                 mine = [claim for claim in self.store.values() if isinstance(claim, Claim) and claim.holder == "a"]
                 found = core.own_claims_listed(mine, sent_ns, now)
             case ReadTerm():
-                found = core.heartbeat.term_read(self.term, now)
+                found = core.term_read(self.term, now)
             case Probe(vip):
                 found = core.probed(vip, self.outside.get(vip), now)
             case ClearEntry(vip, drain=True):

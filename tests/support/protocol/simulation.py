@@ -58,6 +58,7 @@ from arpguard.core.ownership.records import (
 )
 from arpguard.core.ownership.tracing import TracedOwnership, effect_line, plain
 from arpguard.core.vouching.lingering import Lingering
+from arpguard.core.vouching.tracing import TracedVoucher
 from arpguard.core.vouching.voucher import (
     AdoptedTerm,
     Decided,
@@ -321,7 +322,7 @@ class Node:
             self.sim.new_epoch,
             Kept(self.kernel.epoch, tuple(kept), self.kernel.fence_at(self.now()), self.kernel.seen()),
         )
-        self.voucher = Voucher(self.instance)
+        self.voucher = TracedVoucher(self.instance, self.tell) if traced else Voucher(self.instance)
         self.adopted: dict[int, wire.VouchTerm] = {}
         self.lingering = Lingering()
         self.pongs: deque[tuple[int, Pong]] = deque()  # in the voucher's socket
@@ -442,7 +443,7 @@ class Node:
         elif isinstance(effect, ClearTerm):
             self.kernel.clear_term()
         else:
-            self.todo.extendleft(reversed(self.core.heartbeat.term_read(self.kernel.seen(), self.now())))
+            self.todo.extendleft(reversed(self.core.term_read(self.kernel.seen(), self.now())))
         self.sim.check()
 
     def note_step(self, verb: str, what: object) -> None:
@@ -567,6 +568,8 @@ class Node:
     def grant(self, term: int, pong: Pong) -> None:
         """The order matters: it looks at its own right after the pong came, and at the clock after that."""
         self.sim.steps += 1
+        if isinstance(self.voucher, TracedVoucher):
+            self.voucher.heard_ns = self.now()
         self.do_vouching(self.voucher.pong(term, pong, self.right(), self.now()))
 
     def right(self) -> OwnRight:

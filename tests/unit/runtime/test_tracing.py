@@ -5,7 +5,8 @@ from types import SimpleNamespace
 
 from arpguard.core.ownership.records import ClearTerm, ReadTerm, SetFence
 from arpguard.core.pacing import Pacing
-from arpguard.runtime.cluster.tracing import FULL, TracedLeases, TraceFile
+from arpguard.runtime.cluster.tracing import TracedLeases
+from arpguard.runtime.tracefile import FULL, BufferedTrace, TraceFile
 
 
 def lines_of(path):
@@ -55,6 +56,25 @@ def test_a_full_disk_ends_the_trace_and_nothing_else(caplog):
     assert caplog.text.count("cannot write it: No space left on device") == 1
 
 
+def test_lines_of_a_voucher_are_written_together_with_the_time_at_which_each_was_told(tmp_path):
+    path = tmp_path / "trace"
+    agent = TraceFile(path, "node-1", "i-1")
+    name, *who = agent.words
+    voucher = BufferedTrace(TraceFile(name, *who))
+
+    voucher.tell("granted", {"number": 1})
+    agent.tell("fence set", {})
+    voucher.tell("granted", {"number": 2})
+    assert [line["event"] for line in lines_of(path)] == ["fence set"]
+
+    voucher.flush()
+    voucher.flush()
+    lines = lines_of(path)
+    assert [line["event"] for line in lines] == ["fence set", "granted", "granted"]
+    assert lines[1]["ns"] < lines[0]["ns"] < lines[2]["ns"]
+    assert {(line["node"], line["instance"]) for line in lines} == {("node-1", "i-1")}
+
+
 class Trace:
     def __init__(self, done):
         self.done = done
@@ -67,11 +87,11 @@ def test_effects_are_told_once_they_are_performed_and_in_their_order():
     done = []
     terms = SimpleNamespace(clear=lambda: done.append("cleared"), read=lambda: None)
     kernel = SimpleNamespace(fence=lambda *_: done.append("moved"))
-    heartbeat = SimpleNamespace(term_read=lambda *_: [ClearTerm()])
+    ownership = SimpleNamespace(term_read=lambda *_: [ClearTerm()])
     leases = TracedLeases(
         Trace(done),
         SimpleNamespace(kernel=kernel),
-        SimpleNamespace(heartbeat=heartbeat),
+        ownership,
         SimpleNamespace(pacing=Pacing()),
         None,
         terms,

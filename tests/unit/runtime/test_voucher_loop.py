@@ -4,16 +4,19 @@ On a cable a sender that lacks a CPU for a moment leaves the socket empty: here 
 wants it to.
 """
 
+import json
 import os
 import socket
 import threading
 from collections import deque
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from arpguard.clock import boot_ns
 from arpguard.core.vouching.voucher import AdoptedTerm, OwnRight
+from arpguard.runtime.tracefile import BufferedTrace, TraceFile
 from arpguard.runtime.voucher import loop
 from arpguard.runtime.voucher.messages import Adopt, News, Phase, Priority, TermNews, decode_news, encode
 from arpguard.units import NS_PER_MS, NS_PER_S
@@ -89,11 +92,17 @@ def node() -> Node:
 
 
 @pytest.fixture
-def agent(node, monkeypatch) -> Iterator[Agent]:
-    """The agent of a voucher that vouches for the node."""
+def trace(tmp_path) -> Path:
+    return tmp_path / "trace"
+
+
+@pytest.fixture
+def agent(node, trace, monkeypatch) -> Iterator[Agent]:
+    """The agent of a voucher that vouches for the node, and leaves a trace."""
     monkeypatch.setattr(loop, "VouchSocket", node.socket)
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    running = loop.Loop("instance", 0x88B5, theirs, lambda: OwnRight(EPOCH, boot_ns() + NS_PER_S))
+    buffered = BufferedTrace(TraceFile(trace, "node-1", "of the agent"))
+    running = loop.Loop("instance", 0x88B5, theirs, lambda: OwnRight(EPOCH, boot_ns() + NS_PER_S), buffered)
     thread = threading.Thread(target=running.run, args=(Priority.ORDINARY,))
 
     ours.send(encode(Adopt(AdoptedTerm(TERM, "instance", EPOCH, D_NS), "eth0", bytes(6), KEY)))
@@ -115,3 +124,23 @@ def test_nothing_is_decided_while_there_is_something_to_read(node, agent):
     node.flooded = False
     while agent.phase_at(0) is not Phase.DECIDED:
         pass
+
+
+def test_the_trace_has_what_was_granted_and_by_what_and_why_the_term_ended(node, agent, trace):
+    agent.granted_ns()
+    node.alive = False
+    while agent.phase_at(0) is not Phase.DECIDED:
+        pass
+
+    lines = [json.loads(line) for line in trace.read_text().splitlines()]
+    adopted, *others = lines
+    assert adopted["term"] == {"number": TERM, "instance": "instance", "epoch": EPOCH, "d_ns": D_NS, "trial": False}
+    assert others[0]["event"] == "granted"
+    assert {line["event"] for line in others} == {"granted", "bound seen", "term decided"}
+
+    granted = [line for line in lines if line["event"] == "granted"]
+    for line in granted:
+        assert line["number"] == TERM
+        assert line["ping"] <= line["stamp_ns"] <= line["heard_ns"] <= line["noted_ns"] <= line["ns"]
+        assert line["right"]["epoch"] == EPOCH
+    assert lines[-1]["ns"] >= granted[-1]["noted_ns"] + D_NS

@@ -23,6 +23,7 @@ from arpguard.core.ownership.records import (
     Heartbeat,
     Holder,
     Kept,
+    KernelTerm,
     Outcome,
     Version,
     WriteClaim,
@@ -37,8 +38,8 @@ class Ownership:
     """One incarnation of the agent of one node. `new_epoch` returns a new UUID, for terms, too.
 
     Its parts, `heartbeat`, `peers`, `revocations` and `claims`, are there to be queried; events come in here, because
-    they concern several parts. Those of vouching concern one each: `heartbeat.name` and `heartbeat.term_read` this
-    node's voucher, `revocations.decided` this node as a voucher. `wanted`: the VIPs that this node should own.
+    they concern several parts. Those of vouching that ask for something concern one each: `heartbeat.name` this node's
+    voucher, `revocations.decided` this node as a voucher. `wanted`: the VIPs that this node should own.
     """
 
     def __init__(
@@ -194,6 +195,10 @@ class Ownership:
         """The silence of these counts that was in doubt before this node renewed."""
         effects = self.revocations.revoke_silent(nodes, now_ns) + self._reliance.judge(now_ns)
         return effects + self._advance([vip for node in nodes for vip in self.claims.waiting.on(node)], now_ns)
+
+    def term_read(self, seen: KernelTerm, now_ns: int) -> list[Effect]:
+        """What the kernel has of this node's voucher."""
+        return self.heartbeat.term_read(seen, now_ns)
 
     def claim_read(self, vip: Address, claim: Claim | None, now_ns: int) -> list[Effect]:
         """A consistent read."""

@@ -34,6 +34,7 @@ EVENTS: dict[str, tuple[str, tuple[str, ...]]] = {
     "heartbeat_read": ("heartbeat read", ("of", "found", "sent_ns")),
     "heartbeat_read_failed": ("heartbeat not read", ("of",)),
     "heartbeat_written": ("heartbeat answered", ("sent", "outcome", "version", "sent_ns")),
+    "term_read": ("term looked at", ("seen",)),
     "claim_seen": ("claim seen", ("vip", "found")),
     "claim_read": ("claim read", ("vip", "found")),
     "claim_written": ("claim answered", ("sent", "outcome", "version")),

@@ -22,6 +22,7 @@ from arpguard.model import Link
 from arpguard.runtime.cluster.here import Here
 from arpguard.runtime.cluster.leases import POLL_S, Leases
 from arpguard.runtime.cluster.terms import Terms
+from arpguard.runtime.tracefile import TraceFile
 from arpguard.runtime.voucher.messages import Adopt, News, Phase, Priority, Started
 from arpguard.units import NS_PER_MS, NS_PER_S
 from arpguard.wire.vouching import VouchTerm, term_number
@@ -49,11 +50,18 @@ class _Adopted:
 class Granting:
     """`instance`: of this agent, as its heartbeat names it. `decided`: how many nodes its vouchers found dead.
 
-    `gaps`: between grants in terms that are over.
+    `gaps`: between grants in terms that are over. `trace`: the agent's, to which its vouchers append as well.
     """
 
     def __init__(
-        self, here: Here, ownership: Ownership, instance: str, leases: Leases, terms: Terms, trials: Trials
+        self,
+        here: Here,
+        ownership: Ownership,
+        instance: str,
+        leases: Leases,
+        terms: Terms,
+        trials: Trials,
+        trace: TraceFile | None = None,
     ) -> None:
         self._here = here
         self._ownership = ownership
@@ -61,6 +69,7 @@ class Granting:
         self._leases = leases
         self._terms = terms
         self._trials = trials
+        self._trace = trace
 
         self._process: VoucherProcess | None = None
         self._started_ns = 0
@@ -196,7 +205,8 @@ class Granting:
                 asyncio.get_running_loop().call_later(RESTART_NS / NS_PER_S, self._leases.wake)
                 return None
             self._started_ns = now_ns
-            self._process = self._here.kernel.vouched.maps.start_voucher(config.ethertype)
+            traced = self._trace.words if self._trace else ()
+            self._process = self._here.kernel.vouched.maps.start_voucher(config.ethertype, *traced)
             asyncio.get_running_loop().add_reader(self._process.fileno(), self._hear)
         return self._process
 

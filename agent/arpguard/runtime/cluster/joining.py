@@ -32,8 +32,9 @@ from arpguard.runtime.cluster.requests import Requests
 from arpguard.runtime.cluster.segment import Segment
 from arpguard.runtime.cluster.standings import Standings
 from arpguard.runtime.cluster.terms import ReadSecret, Terms
-from arpguard.runtime.cluster.tracing import TracedLeases, TraceFile
+from arpguard.runtime.cluster.tracing import TracedLeases
 from arpguard.runtime.cluster.vouching import Vouching
+from arpguard.runtime.tracefile import TraceFile
 from arpguard.runtime.waking import is_set_within
 from arpguard.units import NS_PER_S
 from arpguard.verdict import Kind
@@ -103,7 +104,7 @@ async def join(
     segment = Segment(here, ownership)
     performer = partial(TracedLeases, traced) if traced else Leases
     leases = performer(here, ownership, requests, standings, terms, links, segment)
-    granting = Granting(here, ownership, instance, leases, terms, Trials(clean_ns(os.environ)))
+    granting = Granting(here, ownership, instance, leases, terms, Trials(clean_ns(os.environ)), traced)
     vouching = Vouching(here, ownership, leases, links, terms, granting)
 
     for heartbeat in here.cluster.heartbeats:

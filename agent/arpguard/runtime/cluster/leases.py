@@ -175,7 +175,7 @@ class Leases:
         self._here.kernel.fence(epoch_number(effect.epoch), effect.fence_ns, effect.lease_ns)
 
     def _read_term(self, _effect: ReadTerm) -> None:
-        self.do(self._ownership.heartbeat.term_read(self._terms.read(), boot_ns()))
+        self.do(self._ownership.term_read(self._terms.read(), boot_ns()))
 
     def _set_entry(self, effect: SetEntry) -> None:
         self._standings.own(effect.vip, epoch_number(effect.epoch))

@@ -31,11 +31,14 @@ class VouchingMaps:
         """What programs have of the voucher."""
         return read_grants(self._grants)
 
-    def start_voucher(self, ethertype: int) -> "VoucherProcess":
-        """Starts the process in which this node vouches for others, for as long as its own fences allow (V16)."""
+    def start_voucher(self, ethertype: int, *trace: str) -> "VoucherProcess":
+        """Starts the process in which this node vouches for others, for as long as its own fences allow (V16).
+
+        `trace`: `TraceFile.words`, if it is to be traced.
+        """
         from arpguard.runtime.voucher.process import VoucherProcess  # noqa: PLC0415 - for those that vouch
 
-        return VoucherProcess(ethertype, self._lock, self._control, self._grants)
+        return VoucherProcess(ethertype, self._lock, self._control, self._grants, trace=trace)
 
 
 class TermWriter:

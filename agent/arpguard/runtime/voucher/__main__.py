@@ -6,11 +6,13 @@ import resource
 import signal
 import socket
 import sys
+from pathlib import Path
 
 from arpguard.dataplane import privileges
 from arpguard.dataplane.ownfences import OwnFences
 from arpguard.dataplane.privileges import Capability
 from arpguard.dataplane.syscall import Fd
+from arpguard.runtime.tracefile import BufferedTrace, TraceFile
 from arpguard.runtime.voucher.loop import Loop
 from arpguard.runtime.voucher.messages import Priority
 
@@ -25,13 +27,15 @@ def main() -> int:
     If that was before `die_with_parent`, the channel is closed. The agent's lock is open as well, until this ends.
     """
     privileges.die_with_parent()
-    instance, *numbers = sys.argv[1:]
+    instance, *numbers = sys.argv[1:6]
     ethertype, channel, control, grants = map(int, numbers)
+    trace = traced_by(*sys.argv[6:])
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # meant for the agent, which says when it is over
 
     priority = raise_priority()
     privileges.keep_only(KEPT)
-    loop = Loop(instance, ethertype, socket.socket(fileno=channel), OwnFences(Fd(control), Fd(grants)).read)
+    read_right = OwnFences(Fd(control), Fd(grants)).read
+    loop = Loop(instance, ethertype, socket.socket(fileno=channel), read_right, trace)
     gc.freeze()  # what there is now stays: collections look at little
 
     try:
@@ -39,6 +43,17 @@ def main() -> int:
     finally:
         loop.close()
     return 0
+
+
+def traced_by(*words: str) -> BufferedTrace | None:
+    """The trace of the agent, opened while this may still open files as it may; None: there is none."""
+    if not words:
+        return None
+    path, node, instance = words
+    try:
+        return BufferedTrace(TraceFile(Path(path), node, instance))
+    except OSError:  # the agent's own is open, and it has said what is wrong with it
+        return None
 
 
 def raise_priority() -> Priority:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from arpguard.clock import boot_ns
+from arpguard.core.vouching.tracing import TracedVoucher
 from arpguard.core.vouching.voucher import (
     REPORT_NS,
     Decided,
@@ -26,6 +27,7 @@ from arpguard.core.vouching.voucher import (
 )
 from arpguard.dataplane.vouchsocket import VouchSocket
 from arpguard.errors import DataPlaneError
+from arpguard.runtime.tracefile import BufferedTrace
 from arpguard.runtime.voucher.messages import (
     Adopt,
     Command,
@@ -64,10 +66,22 @@ class _Line:
 
 
 class Loop:
-    """`channel`: to the agent, of packets. `read_right`: of this node, at the moment of the call."""
+    """`channel`: to the agent, of packets. `read_right`: of this node, at the moment of the call.
 
-    def __init__(self, instance: str, ethertype: int, channel: socket.socket, read_right: ReadRight) -> None:
-        self._voucher = Voucher(instance)
+    `trace`: what is told there is written before the loop waits, when all that was due has been sent.
+    """
+
+    def __init__(
+        self,
+        instance: str,
+        ethertype: int,
+        channel: socket.socket,
+        read_right: ReadRight,
+        trace: BufferedTrace | None = None,
+    ) -> None:
+        self._traced = TracedVoucher(instance, trace.tell) if trace else None
+        self._trace = trace
+        self._voucher = self._traced or Voucher(instance)
         self._ethertype = ethertype
         self._channel = channel
         self._channel.setblocking(False)
@@ -98,6 +112,8 @@ class Loop:
             crowded = not all(heard)
             self._do(self._voucher.tick(boot_ns()))
             self._tell()
+            if self._trace is not None:
+                self._trace.flush()
 
     def close(self) -> None:
         """Closes every socket."""
@@ -207,6 +223,8 @@ class Loop:
         if frame is None or frame.type is not VouchType.PONG or frame.term != number:
             return
         pong = Pong(frame.number, frame.stamp_ns, frame.bound)
+        if self._traced is not None:
+            self._traced.heard_ns = boot_ns()
         right = self._read_right()
         self._do(self._voucher.pong(number, pong, right, boot_ns()))
 

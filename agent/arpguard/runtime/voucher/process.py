@@ -24,16 +24,25 @@ class VoucherProcess:
     with CAP_SYS_NICE, if this one has it. Start it in a thread that stays: the kernel kills it when that thread ends.
 
     `lock`: what `bpffs.lock` gave. `control`, `grants`: this node's maps. `prefix`: the start of its command line, for
-    tests in namespaces.
+    tests in namespaces. `trace`: `TraceFile.words` of the file to which it appends, if it is traced.
     """
 
-    def __init__(self, ethertype: int, lock: Fd, control: Fd, grants: Fd, prefix: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        ethertype: int,
+        lock: Fd,
+        control: Fd,
+        grants: Fd,
+        prefix: Sequence[str] = (),
+        *,
+        trace: Sequence[str] = (),
+    ) -> None:
         self.instance = str(uuid4())
         self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._channel.setblocking(False)
 
         given = (theirs.fileno(), control.number, grants.number)
-        words = [*prefix, sys.executable, "-m", MODULE, self.instance, *map(str, (ethertype, *given))]
+        words = [*prefix, sys.executable, "-m", MODULE, self.instance, *map(str, (ethertype, *given)), *trace]
         with theirs:
             self._process = subprocess.Popen(  # noqa: S603 - this program
                 words, pass_fds=(*given, lock.number), stdin=subprocess.DEVNULL

@@ -1,0 +1,67 @@
+"""What a voucher does, as lines of a trace (docs/traces.md): terms that it adopts, what it grants in them, their ends.
+
+As in `core/ownership/tracing` a line is a name and plain values. This imports no more than the voucher does, because
+its process is a small one.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from typing import Any, TypeAlias
+
+from arpguard.core.vouching.voucher import (
+    AdoptedTerm,
+    Decided,
+    EpochOver,
+    OwnRight,
+    Pong,
+    SeenBound,
+    SendGrant,
+    Voucher,
+    VoucherEffect,
+)
+
+Tell: TypeAlias = Callable[[str, Mapping[str, Any]], None]
+
+_ENDS = {SeenBound: "bound seen", Decided: "term decided", EpochOver: "epoch over"}
+
+
+class TracedVoucher(Voucher):
+    """The same voucher, and `tell` hears of what it decides before that is done.
+
+    `heard_ns`: when the pong came that is passed on next, which only its caller knows.
+    """
+
+    def __init__(self, instance: str, tell: Tell) -> None:
+        super().__init__(instance)
+        self._tell = tell
+        self.heard_ns = 0
+
+    def adopt(self, term: AdoptedTerm, now_ns: int) -> bool:
+        """As in Voucher; a refusal leaves no line."""
+        adopted = super().adopt(term, now_ns)
+        if adopted:
+            self._tell("term adopted", {"term": asdict(term)})
+        return adopted
+
+    def drop(self, number: int) -> None:
+        """As in Voucher."""
+        self._tell("term dropped", {"number": number})
+        super().drop(number)
+
+    def pong(self, number: int, pong: Pong, right: OwnRight | None, now_ns: int) -> list[VoucherEffect]:
+        """As in Voucher; a grant's line has all that it was decided by."""
+        effects = super().pong(number, pong, right, now_ns)
+        for effect in effects:
+            if isinstance(effect, SendGrant):
+                by = {"right": right and asdict(right), "heard_ns": self.heard_ns, "noted_ns": now_ns}
+                self._tell("granted", {"number": number, "ping": effect.number, "stamp_ns": effect.stamp_ns, **by})
+            else:
+                self._tell(_ENDS[type(effect)], {"number": number})
+        return effects
+
+    def emptied(self, number: int, heard: Callable[[], int], now_ns: int) -> list[VoucherEffect]:
+        """As in Voucher."""
+        effects = super().emptied(number, heard, now_ns)
+        for effect in effects:
+            self._tell(_ENDS[type(effect)], {"number": number})
+        return effects
