@@ -111,7 +111,8 @@ def _heartbeat(node: str, lease: Json) -> Json:
 
 
 def _voucher(named: Json) -> Json:
-    return {**{each: named[each] for each in ("node", "instance", "epoch", "term")}, "d_ns": int(named["dNs"])}
+    texts = {each: named[each] for each in ("node", "instance", "epoch", "term")}
+    return {**texts, "d_ns": int(named["dNs"]), "m_ns": int(named["mNs"])}
 
 
 def _claim(vip: str, lease: Json) -> Json:

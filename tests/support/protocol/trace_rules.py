@@ -1,9 +1,9 @@
 """The rules of docs/protocol.md, and some of docs/vouching.md, as predicates over a trace: `broken_rules` names each
 line that breaks one.
 
-This is another writing of the rules than `core/ownership`, and imports nothing of it. What it cannot judge: whether a
-kernel does what it was told (the lab's capture tells that), and what a voucher grants, which no agent sees. So a kernel
-that has a voucher's term counts as silent, and only what agents and the API server do about it is judged.
+This is another writing of the rules than `core/ownership` and `core/vouching`, and imports nothing of them. What it
+cannot judge is whether a kernel does what it was told: the lab's capture tells that. A kernel that has a voucher's term
+counts as silent where it is asked whether two answer.
 """
 
 from collections import deque
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from support.protocol.trace_state import S_NS, Cluster, Json, Stored, uid
+from support.protocol.trace_state import S_NS, Cluster, Json, Stored, term_number, uid
 
 MISSING_NS = 30 * S_NS  # rule 3: the longest lease of a heartbeat that is missing
 REMEMBERED = 10_000  # lines
@@ -262,7 +262,8 @@ def _is_vouched_out(cluster: Cluster, line: Json, found: Json) -> bool:
     if voucher is None:
         return False
     if (voucher["node"], voucher["instance"]) == (node, line["instance"]):
-        return bool(line["effect"]["early"] or not found["bound"])
+        term = cluster.terms.get(term_number(voucher["term"]))
+        return term is not None and term.decided and bool(line["effect"]["early"] or not found["bound"])
     over_at = cluster.store.over.get((voucher["node"], voucher["epoch"], voucher["instance"]))
     if not found["bound"] or over_at is None:
         return False
@@ -294,6 +295,16 @@ def _replaces_what_it_names(cluster: Cluster, line: Json) -> Found:
     if replaced != sent["version"]:
         text = f"its write named the version {sent['version']}, and replaced {replaced}"
         yield line["node"], sent.get("vip", ""), text, [stored.number]
+
+
+def _revokes_what_it_names(cluster: Cluster, line: Json) -> Found:
+    """The same by the journal, of a revocation whose answer may have been lost."""
+    found, before = line["found"], cluster.store.heartbeats.get(line["of"])
+    if found is None or found["instance"] or found["epoch"] not in cluster.revoked_by:
+        return
+    named, replaced = cluster.revoked_by[found["epoch"]], before["version"] if before else None
+    if named != replaced:
+        yield line["of"], "", f"its revocation named the version {named}, and replaced {replaced}", []
 
 
 def _stored(cluster: Cluster, line: Json) -> Stored | None:
@@ -344,6 +355,125 @@ def _unbound_after_it_is_un_named(cluster: Cluster, line: Json) -> Found:
         yield node, "", "its epoch is over, and the term goes before the fence", [kernel.lines.get("term", 0)]
 
 
+# ---- vouching: what the kernel has, and what the heartbeat says of it ----
+
+
+def _bound_by_grants(cluster: Cluster, line: Json) -> Found:
+    """What an agent reads in its kernel is what that node's voucher has granted, and no more."""
+    seen, node = line["seen"], line["node"]
+    named = cluster.store.named.get(seen["number"])
+    if not seen["bound"] or named is None or named[1]["node"] not in cluster.agents:
+        return
+    term, lines = cluster.terms.get(seen["number"]), [cluster.kernels[node].lines.get("term", 0)]
+    if term is None or not term.stamp_ns:
+        yield node, "", f"its kernel is bound to the term {named[1]['term']}, in which nothing was granted", lines
+    elif seen["fence_ns"] > cluster.vouched_ns(node):
+        over_ns = seen["fence_ns"] - cluster.vouched_ns(node)
+        yield node, "", f"its voucher's fence is {_ms(over_ns)} beyond what was granted", [term.line]
+
+
+def _stays_bound(cluster: Cluster, line: Json) -> Found:
+    node, kernel = line["node"], cluster.kernels[line["node"]]
+    seen = line["kept"]["term"] if line["event"] == "started" else line["seen"]
+    if kernel.looked["bound"] and seen["number"] == kernel.looked["number"] and not seen["bound"]:
+        yield node, "", "its kernel was bound to its term, and is no more", [kernel.lines.get("look", 0)]
+
+
+def _says_bound_when_it_is(cluster: Cluster, line: Json) -> Found:
+    effect, node = line["effect"], line["node"]
+    if effect["node"] != node or not effect["bound"]:
+        return
+    looked, number = cluster.kernels[node].looked, term_number(effect["voucher"]["term"])
+    if not (looked["bound"] and looked["number"] == number):
+        yield node, "", f"it says that it is bound to the term {effect['voucher']['term']}, and has not seen that", []
+
+
+def _quiet_says_nothing_new(cluster: Cluster, line: Json) -> Found:
+    effect, node = line["effect"], line["node"]
+    last = cluster.agents[node].said
+    if effect["node"] != node or not effect["quiet"]:
+        return
+    if last is None or any(effect[each] != last[each] for each in ("epoch", "duration_ns", "voucher", "bound")):
+        yield node, "", "it hides a renewal that says something new", []
+
+
+# ---- vouching: what vouchers do ----
+
+
+def _own_terms_only(cluster: Cluster, line: Json) -> Found:
+    term = line["term"]
+    named = cluster.store.named.get(term["number"])
+    if term["trial"] or named is None:
+        return
+    _, voucher = named
+    if (voucher["node"], voucher["instance"]) != (line["node"], line["instance"]):
+        yield line["node"], "", f"it vouches in the term {voucher['term']} of {voucher['instance']}", []
+
+
+def _grants_what_is_new(cluster: Cluster, line: Json) -> Found:
+    term = cluster.terms.get(line["number"])
+    if term is None:
+        return
+    if line["stamp_ns"] <= term.stamp_ns:
+        yield line["node"], "", "it grants by a stamp that is no newer", [term.line]
+    if not term.adopted_ns <= line["ping"] <= line["heard_ns"]:
+        yield line["node"], "", "it grants for a ping that it has not sent in this term", [term.line]
+
+
+def _grants_in_terms_that_go_on(cluster: Cluster, line: Json) -> Found:
+    term = cluster.terms.get(line["number"])
+    if term is not None and term.over:
+        yield line["node"], "", "it grants in a term that it has ended", [term.line]
+
+
+def _grants_within_its_right(cluster: Cluster, line: Json) -> Found:
+    term, right, node = cluster.terms.get(line["number"]), line["right"], line["node"]
+    if term is None:
+        return
+    if right is None:
+        yield node, "", "it grants, and does not know its own right", [term.line]
+        return
+
+    if right["until_ns"] <= line["noted_ns"]:
+        yield node, "", f"its own right ended {_ms(line['noted_ns'] - right['until_ns'])} before it grants", [term.line]
+    if right["epoch"] != term.epoch:
+        yield node, "", "it grants in an epoch that the term does not name", [term.line]
+    if line["noted_ns"] < line["heard_ns"]:
+        yield node, "", f"it looked at its right {_ms(line['heard_ns'] - line['noted_ns'])} before a pong", [term.line]
+
+
+def _names(cluster: Cluster, node: str, number: int) -> bool:
+    """Whether a node's heartbeat names a term: if not, its kernel may have lost it a moment before the line says so."""
+    found = cluster.store.heartbeats.get(node)
+    return bool(found and found["voucher"]) and term_number(found["voucher"]["term"]) == number
+
+
+def _knows_its_right(cluster: Cluster, line: Json) -> Found:
+    """What a voucher takes for its own right is no more than its agent's lines allow."""
+    term, right, node = cluster.terms.get(line["number"]), line["right"], line["node"]
+    kernel = cluster.kernels[node]
+    if term is None or right is None or kernel.fence_set_ns >= line["heard_ns"]:
+        return  # in the last case its agent changed the fence just then
+    most_ns = max(kernel.fence_ns, cluster.agents[node].reach_ns)
+    if kernel.looked["bound"] and _names(cluster, node, kernel.looked["number"]):
+        most_ns = min(most_ns, max(cluster.vouched_ns(node), kernel.looked["fence_ns"]))
+    if right["until_ns"] > most_ns:
+        yield node, "", f"it takes its own right for {_ms(right['until_ns'] - most_ns)} longer than it is", [term.line]
+
+
+def _decides_when_it_may(cluster: Cluster, line: Json) -> Found:
+    term, node = cluster.terms.get(line["number"]), line["node"]
+    if term is None:
+        return
+    if not term.bound:
+        yield node, "", "it ends a term in which no pong said that the kernel is bound", [term.line]
+    if term.noted_ns is None:
+        yield node, "", "it ends a term in which it granted nothing", [term.line]
+    elif line["ns"] < term.noted_ns + term.d_ns:
+        early_ns = term.noted_ns + term.d_ns - line["ns"]
+        yield node, "", f"it ends a term {_ms(early_ns)} before d has passed", [term.line]
+
+
 BEFORE: dict[str, list[tuple[str, Predicate]]] = {
     "fence set": [
         ("1 Renew: the fence counts from when a renewal was sent that succeeded", _fence_by_a_renewal),
@@ -354,12 +484,15 @@ BEFORE: dict[str, list[tuple[str, Predicate]]] = {
         ("6 Part: the fence is cut before a shorter lease is sent", _cut_before_a_shorter_lease),
         ("3 Revoke: only what was silent for its lease, or V7, V17", _revokes_the_silent),
         ("3 Revoke: a missing heartbeat comes after the longest lease", _creates_after_the_longest_lease),
+        ("V15 Long lease: it says bound only when it is", _says_bound_when_it_is),
+        ("quiet: a renewal that says nothing new", _quiet_says_nothing_new),
     ],
     "heartbeat answered": [("3 Revoke: exactly the version that was seen", _replaces_what_it_names)],
     "heartbeat stored": [
         ("an epoch is used once", _epoch_used_once),
         ("with its epoch a node's right to answer ends", _silent_after_its_epoch),
         ("V1 Name: a term is named once", _terms_named_once),
+        ("3 Revoke: exactly the version that was seen", _revokes_what_it_names),
     ],
     "entry put in": [("2 Claim: an entry after a CAS and a renewal", _entry_after_claim_and_renewal)],
     "claim sent": [
@@ -375,6 +508,19 @@ BEFORE: dict[str, list[tuple[str, Predicate]]] = {
     ],
     "term set": [("V2 Tell the kernel afterwards", _term_after_it_is_named)],
     "term cleared": [("V8 Un-bind, V9 Begin again", _unbound_after_it_is_un_named)],
+    "started": [("V10 Restart: what is bound stays bound", _stays_bound)],
+    "term looked at": [
+        ("V3 Bind: by grants, and no further than they allow", _bound_by_grants),
+        ("V10 Restart: what is bound stays bound", _stays_bound),
+    ],
+    "term adopted": [("V10 Restart: only in terms of its own instance", _own_terms_only)],
+    "granted": [
+        ("V5 Grant: for its own ping, and a newer stamp", _grants_what_is_new),
+        ("V6 Decide: nothing is granted afterwards", _grants_in_terms_that_go_on),
+        ("V16 Grant within one's own right", _grants_within_its_right),
+        ("V16 Grant within one's own right", _knows_its_right),
+    ],
+    "term decided": [("V6 Decide: bound, granted, and d has passed", _decides_when_it_may)],
 }
 AFTER: dict[str, list[tuple[str, Predicate]]] = {
     "fence set": [("at most one node answers", _one_answers)],

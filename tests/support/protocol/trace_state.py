@@ -4,10 +4,13 @@ It takes nothing from the code under test but the names in the lines. A line has
 a node has `ns`, too, which is its boot clock.
 """
 
+import hashlib
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, TypeAlias
+from uuid import UUID
 
 Json: TypeAlias = dict[str, Any]
 
@@ -24,7 +27,9 @@ class Kernel:
     lease_ns: int = 0
     entries: dict[str, str] = field(default_factory=dict)
     draining: dict[str, str] = field(default_factory=dict)
+    fence_set_ns: int = NEVER
     term: str = ""
+    looked: Json = field(default_factory=lambda: {"number": 0, "bound": False, "fence_ns": 0})  # as its agent saw last
     lines: dict[str, int] = field(default_factory=dict)  # the last about the fence, and about each VIP
 
     def may_answer(self, now_ns: int) -> bool:
@@ -34,6 +39,22 @@ class Kernel:
     def answers(self, vip: str, now_ns: int) -> bool:
         epoch = self.entries.get(vip) or self.draining.get(vip)
         return epoch == self.epoch and self.may_answer(now_ns)
+
+
+@dataclass
+class Term:
+    """As its voucher has it. `noted_ns`: before the last grant was sent; `number`: of the line that adopted it."""
+
+    voucher: str
+    epoch: int
+    d_ns: int
+    adopted_ns: int
+    line: int
+    bound: bool = False
+    stamp_ns: int = 0
+    noted_ns: int | None = None
+    over: bool = False
+    decided: bool = False
 
 
 @dataclass
@@ -73,6 +94,7 @@ class Agent:
     last_seen: dict[str, Json | None] = field(default_factory=dict)
     probed: set[str] = field(default_factory=set)  # VIPs that no host had when it probed last
     outages: Outages = field(default_factory=Outages)
+    said: Json | None = None  # the last renewal, while it is certain that it was applied
 
     def answers_ns(self, renewal: Json) -> int:
         """How long after it was sent a renewal lets the kernel answer: rules 1 and 6, and V15."""
@@ -108,10 +130,19 @@ class Store:
     longest_ns: dict[str, int] = field(default_factory=dict)  # what heartbeats of a node ever published
     over: dict[tuple[str, str, str], int] = field(default_factory=dict)  # when a node, epoch and instance ended
     terms: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))  # that a node ever named
+    named: dict[int, tuple[str, Json]] = field(default_factory=dict)  # terms by number: the node, and its voucher
 
     def is_void(self, claim: Json) -> bool:
         heartbeat = self.heartbeats.get(claim["holder"])
         return heartbeat is not None and heartbeat["epoch"] not in ("", claim["epoch"])
+
+
+@lru_cache(maxsize=10_000)
+def term_number(uuid: str) -> int:
+    """What kernels and vouchers call a term: 64 bits of a digest of its UUID; 0 for none."""
+    if not uuid:
+        return 0
+    return int.from_bytes(hashlib.sha256(UUID(uuid).bytes).digest()[:8], "little") or 1
 
 
 def uid(version: str) -> str:
@@ -125,11 +156,19 @@ class Cluster:
         self._rates = rates
         self.kernels: dict[str, Kernel] = defaultdict(Kernel)
         self.agents: dict[str, Agent] = {}
+        self.terms: dict[int, Term] = {}  # by number
+        self._reach_ns: dict[int, int] = defaultdict(int)  # how far the grants of a term let a kernel answer
+        self._carried_ns: dict[str, int] = defaultdict(int)  # the same of a node's terms before the present one
+        self.revoked_by: dict[str, str | None] = {}  # epochs that nodes gave others: the version that they named
         self.store = Store()
 
     def now_ns(self, node: str, at: int) -> int:
         """What a node's boot clock shows."""
         return int(at * self._rates.get(node, 1.0))
+
+    def vouched_ns(self, node: str) -> int:
+        """How far all that was granted to a node lets its kernel answer; a new term keeps what the one before gave."""
+        return max(self._carried_ns[node], self._reach_ns[self.kernels[node].looked["number"]])
 
     def take(self, line: Json, number: int) -> None:
         """The next line."""
@@ -149,6 +188,7 @@ class Cluster:
             lease_ns=max(line["times"].values()),
             entries=dict.fromkeys(kept["vips"], kept["epoch"]),
             term=str(kept["term"]["number"] or ""),
+            looked=kept["term"],
             lines=dict.fromkeys(["fence", *kept["vips"]], number),
         )
 
@@ -158,6 +198,7 @@ class Cluster:
     def _fence_set(self, line: Json, number: int) -> None:
         kernel, effect = self.kernels[line["node"]], line["effect"]
         kernel.epoch, kernel.fence_ns, kernel.lease_ns = effect["epoch"], effect["fence_ns"], effect["lease_ns"]
+        kernel.fence_set_ns = line["ns"]
         kernel.lines["fence"] = number
 
     def _put_in(self, line: Json, number: int) -> None:
@@ -176,16 +217,56 @@ class Cluster:
         self.kernels[line["node"]].draining.pop(line["vip"], None)
 
     def _term_set(self, line: Json, number: int) -> None:
-        self.kernels[line["node"]].term = line["effect"]["term"]["uuid"]
-        self.kernels[line["node"]].lines["term"] = number
+        self._new_term(line["node"], line["effect"]["term"]["uuid"], number)
 
     def _term_cleared(self, line: Json, number: int) -> None:
-        self.kernels[line["node"]].term = ""
-        self.kernels[line["node"]].lines["term"] = number
+        self._new_term(line["node"], "", number)
+
+    def _new_term(self, node: str, uuid: str, number: int) -> None:
+        kernel = self.kernels[node]
+        self._carried_ns[node] = self.vouched_ns(node)
+        kernel.term = uuid
+        kernel.looked = {"number": term_number(uuid), "bound": False, "fence_ns": 0}
+        kernel.lines["term"] = number
+
+    def _looked_at(self, line: Json, number: int) -> None:
+        kernel = self.kernels[line["node"]]
+        if line["seen"]["number"] == kernel.looked["number"]:
+            kernel.looked = line["seen"]
+            kernel.lines["look"] = number
+
+    # ---- lines of vouchers ----
+
+    def _adopted(self, line: Json, number: int) -> None:
+        term = line["term"]
+        if not term["trial"]:
+            found = Term(line["node"], term["epoch"], term["d_ns"], line["ns"], number)
+            self.terms[term["number"]] = found
+
+    def _granted(self, line: Json, _number: int) -> None:
+        term, named = self.terms.get(line["number"]), self.store.named.get(line["number"])
+        if term is None:
+            return
+        term.stamp_ns, term.noted_ns = max(term.stamp_ns, line["stamp_ns"]), line["noted_ns"]
+        if named is not None:
+            _, voucher = named
+            reach_ns = line["stamp_ns"] + voucher["d_ns"] - voucher["m_ns"]
+            self._reach_ns[line["number"]] = max(self._reach_ns[line["number"]], reach_ns)
+
+    def _bound_seen(self, line: Json, _number: int) -> None:
+        if line["number"] in self.terms:
+            self.terms[line["number"]].bound = True
+
+    def _term_over(self, line: Json, _number: int) -> None:
+        if line["number"] in self.terms:
+            term = self.terms[line["number"]]
+            term.over, term.decided = True, line["event"] == "term decided"
 
     def _heartbeat_sent(self, line: Json, _number: int) -> None:
         agent, effect = self.agents[line["node"]], line["effect"]
-        if effect["node"] == line["node"]:
+        if effect["node"] != line["node"]:
+            self.revoked_by[effect["epoch"]] = effect["version"]
+        else:
             agent.reach_ns = min(agent.reach_ns, line["ns"] + agent.answers_ns(effect))
 
     def _heartbeat_answered(self, line: Json, _number: int) -> None:
@@ -195,6 +276,7 @@ class Cluster:
             if applied:
                 self._look(agent, sent["node"], {**sent, "instance": "", "version": line["version"]}, line["ns"])
             return
+        agent.said = sent if applied else None
         if not applied:
             agent.outages.failed()
             agent.unread = True
@@ -262,6 +344,7 @@ class Cluster:
         store.longest_ns[node] = max(store.longest_ns.get(node, 0), found["duration_ns"])
         if found["voucher"]:
             store.terms[node].add(found["voucher"]["term"])
+            store.named[term_number(found["voucher"]["term"])] = node, found["voucher"]
         if before and before["epoch"] != found["epoch"]:
             store.ended[node].add(before["epoch"])
             if found["early"] or (before["bound"] and not found["instance"]):  # agents without vouching say no "early"
@@ -292,6 +375,12 @@ _TAKES = {
     "entry drained": Cluster._drained,
     "term set": Cluster._term_set,
     "term cleared": Cluster._term_cleared,
+    "term looked at": Cluster._looked_at,
+    "term adopted": Cluster._adopted,
+    "granted": Cluster._granted,
+    "bound seen": Cluster._bound_seen,
+    "term decided": Cluster._term_over,
+    "epoch over": Cluster._term_over,
     "heartbeat sent": Cluster._heartbeat_sent,
     "heartbeat answered": Cluster._heartbeat_answered,
     "heartbeat seen": Cluster._heartbeat_seen,
