@@ -75,7 +75,7 @@ class BufferedTrace:
         self._lines.append((boot_ns(), event, what))
 
     def flush(self) -> None:
-        """Writes what has been told since the last time."""
+        """Writes the lines that it has kept since the last time."""
         if self._lines:
             self._file.tell_all(self._lines)
             self._lines.clear()

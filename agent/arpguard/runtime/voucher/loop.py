@@ -68,7 +68,7 @@ class _Line:
 class Loop:
     """`channel`: to the agent, of packets. `read_right`: of this node, at the moment of the call.
 
-    `trace`: what is told there is written before the loop waits, when all that was due has been sent.
+    `trace`: takes the lines of the voucher, and writes them once the loop has sent all that is due, before it waits.
     """
 
     def __init__(
