@@ -1,14 +1,17 @@
 """From traces alone the checker names every broken rule of the claim protocol, and it accepts correct runs."""
 
 from contextlib import suppress
+from functools import partial
 
 import pytest
 
 from properties.broken_rules import RULES
+from properties.broken_voucher_rules import VOUCHER_RULES
 from properties.vouched_rules import OTHER_RULES
 from properties.vouched_rules import RULES as VOUCHED_RULES
 from properties.vouched_walks import VouchedWalk
 from properties.walks import RandomWalk, TroubledWalk
+from support.protocol import one_voucher
 from support.protocol.simulation import Simulation, recording
 from support.protocol.stories import SCENARIOS, a_pair
 from support.protocol.trace_rules import AFTER, BEFORE, broken_rules
@@ -134,6 +137,36 @@ UNTOLD = {
 }
 
 
+# Of the rules of one voucher by itself, which has no API server to judge it by.
+VOUCHER_TOLD = {
+    "V5: d counted from the ping": DECIDE,
+    "V5: the time noted before the pong came": DECIDE,
+    "V5: a pong of another adoption counts": NEW_STAMP,
+    "V5: a pong to no ping counts": NEW_STAMP,
+    "V5: a stamp counts twice": NEW_STAMP,
+    "V5: an older stamp counts": NEW_STAMP,
+    "V6: one tick before d": DECIDE,
+    "V6: d without the margin": DECIDE,
+    "V6: without bound": DECIDE,
+    "V6: without a grant": DECIDE,
+    "V6: grants after the decision": DECIDE,
+    "V6: a term taken up again after the decision": OWN_TERMS,
+    "V16: grants beyond this node's right": RIGHT,
+    "V16: grants without knowing this node's right": RIGHT,
+    "V16: grants in an epoch that the term does not name": RIGHT,
+    "V16: a term taken up again in a new epoch": NOT_AFTERWARDS,
+    "a trial grants": NOT_AFTERWARDS,
+}
+VOUCHER_UNTOLD = {
+    "V6: without having emptied the socket": "what waits in a socket is in no trace",
+    "V10: a term of another instance": "only the API server shows which instance a term names: v-old-grants",
+    "V14: no patience": PROGRESS,
+    "V14: a dead link held against the node": PROGRESS,
+    "V14: waits for ever where nobody else sends": PROGRESS,
+    "V14: what was heard before": PROGRESS,
+}
+
+
 def found_in(run):
     """What the checker finds in the traces of all clusters that a run makes, however that ends."""
     with recording() as recorded, suppress(AssertionError):
@@ -168,10 +201,26 @@ def test_the_trace_tells_a_broken_rule_of_vouching(rule, monkeypatch):
     assert VOUCHED_TOLD[rule.name] in {each.rule for each in found_in(rule.story)}
 
 
+@pytest.mark.parametrize("rule", VOUCHER_RULES, ids=lambda rule: rule.name)
+def test_the_trace_of_one_voucher_tells_a_broken_rule_and_nothing_else(rule, monkeypatch):
+    lines = []
+    monkeypatch.setattr(one_voucher, "Voucher", partial(one_voucher.ToldVoucher, lines=lines))
+    rule.scenario()
+    assert rules_of(lines) == []
+
+    rule.apply(monkeypatch)
+    lines.clear()
+    with suppress(AssertionError, ValueError):
+        rule.scenario()
+    told = {VOUCHER_TOLD[rule.name]} if rule.name in VOUCHER_TOLD else set()
+    assert told <= set(rules_of(lines))
+
+
 def test_every_broken_rule_is_in_a_table():
     assert TOLD.keys() == {rule.name for rule in RULES}
     assert {*VOUCHED_TOLD, *UNTOLD} == {rule.name for rule in (*VOUCHED_RULES, *OTHER_RULES)}
     assert not VOUCHED_TOLD.keys() & UNTOLD.keys()
+    assert {*VOUCHER_TOLD, *VOUCHER_UNTOLD} == {rule.name for rule in VOUCHER_RULES}
 
 
 @pytest.mark.parametrize("story", [*SCENARIOS, *STORIES], ids=lambda story: story.__name__)

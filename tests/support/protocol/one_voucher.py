@@ -1,5 +1,6 @@
 """One voucher and one node that it vouches for, in a time of their own."""
 
+from arpguard.core.vouching.tracing import TracedVoucher
 from arpguard.core.vouching.voucher import (
     PING_NS,
     AdoptedTerm,
@@ -18,6 +19,33 @@ D, M = 600 * MS, 200 * MS
 TERM = AdoptedTerm(number=11, instance=INSTANCE, epoch=EPOCH, d_ns=D)
 TRIAL = AdoptedTerm(number=12, instance=INSTANCE, epoch=EPOCH, d_ns=D, trial=True)
 AHEAD = 5 * S  # the node's boot clock
+
+
+class ToldVoucher(TracedVoucher):
+    """Appends the lines of its trace to `lines`, each at the time that it is given; its own right has no end there."""
+
+    def __init__(self, instance, lines):
+        self.now = 0
+        who = {"node": "voucher", "instance": f"{instance}, the one of line {len(lines)}"}
+        kept = {"epoch": "", "vips": [], "fence_ns": 10**18, "term": {"number": 0, "bound": False, "fence_ns": 0}}
+        lines.append({"at": 0, "ns": 0, **who, "event": "started", "times": {"duration_ns": D}, "kept": kept})
+
+        def tell(event, what):
+            lines.append({"at": self.now, "ns": self.now, **who, "event": event, **what})
+
+        super().__init__(instance, tell)
+
+    def adopt(self, term, now_ns):
+        self.now = now_ns
+        return super().adopt(term, now_ns)
+
+    def pong(self, number, pong, right, now_ns):
+        self.now = self.heard_ns = now_ns
+        return super().pong(number, pong, right, now_ns)
+
+    def emptied(self, number, heard, now_ns):
+        self.now = now_ns
+        return super().emptied(number, heard, now_ns)
 
 
 class VouchedFor:

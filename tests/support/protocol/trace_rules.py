@@ -402,7 +402,9 @@ def _quiet_says_nothing_new(cluster: Cluster, line: Json) -> Found:
 
 def _own_terms_only(cluster: Cluster, line: Json) -> Found:
     term = line["term"]
-    named = cluster.store.named.get(term["number"])
+    before, named = cluster.terms.get(term["number"]), cluster.store.named.get(term["number"])
+    if before is not None and before.over and before.instance == line["instance"]:
+        yield line["node"], "", "it vouches again in a term that it has ended", [before.line]
     if term["trial"] or named is None:
         return
     _, voucher = named
@@ -416,7 +418,7 @@ def _grants_what_is_new(cluster: Cluster, line: Json) -> Found:
         return
     if line["stamp_ns"] <= term.stamp_ns:
         yield line["node"], "", "it grants by a stamp that is no newer", [term.line]
-    if not term.adopted_ns <= line["ping"] <= line["heard_ns"]:
+    if not term.adopted_ns <= line["ping"] <= line["pinged_ns"]:
         yield line["node"], "", "it grants for a ping that it has not sent in this term", [term.line]
 
 
@@ -424,6 +426,8 @@ def _grants_in_terms_that_go_on(cluster: Cluster, line: Json) -> Found:
     term = cluster.terms.get(line["number"])
     if term is not None and term.over:
         yield line["node"], "", "it grants in a term that it has ended", [term.line]
+    if term is not None and term.trial:
+        yield line["node"], "", "it grants in a trial", [term.line]
 
 
 def _grants_within_its_right(cluster: Cluster, line: Json) -> Found:
@@ -465,6 +469,8 @@ def _decides_when_it_may(cluster: Cluster, line: Json) -> Found:
     term, node = cluster.terms.get(line["number"]), line["node"]
     if term is None:
         return
+    if term.over:
+        yield node, "", "it ends a term again", [term.line]
     if not term.bound:
         yield node, "", "it ends a term in which no pong said that the kernel is bound", [term.line]
     if term.noted_ns is None:

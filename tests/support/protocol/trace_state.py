@@ -50,6 +50,8 @@ class Term:
     d_ns: int
     adopted_ns: int
     line: int
+    instance: str
+    trial: bool
     bound: bool = False
     stamp_ns: int = 0
     noted_ns: int | None = None
@@ -238,10 +240,10 @@ class Cluster:
     # ---- lines of vouchers ----
 
     def _adopted(self, line: Json, number: int) -> None:
-        term = line["term"]
-        if not term["trial"]:
-            found = Term(line["node"], term["epoch"], term["d_ns"], line["ns"], number)
-            self.terms[term["number"]] = found
+        term, times = line["term"], (line["term"]["d_ns"], line["ns"])
+        self.terms[term["number"]] = Term(
+            line["node"], term["epoch"], *times, number, line["instance"], trial=term["trial"]
+        )
 
     def _granted(self, line: Json, _number: int) -> None:
         term, named = self.terms.get(line["number"]), self.store.named.get(line["number"])
@@ -274,7 +276,7 @@ class Cluster:
         applied = line["outcome"] == "applied"
         if sent["node"] != line["node"]:
             if applied:
-                self._look(agent, sent["node"], {**sent, "instance": "", "version": line["version"]}, line["ns"])
+                self._look(agent, sent["node"], {**sent, "instance": "", "version": line["version"]}, _event_ns(line))
             return
         agent.said = sent if applied else None
         if not applied:
@@ -282,7 +284,7 @@ class Cluster:
             agent.unread = True
             return
 
-        agent.outages.renewed(line["ns"], agent.times["duration_ns"])
+        agent.outages.renewed(_event_ns(line), agent.times["duration_ns"])
         agent.epochs.add(sent["epoch"])
         agent.renewed_ns = line["sent_ns"]
         agent.reach_ns = line["sent_ns"] + agent.answers_ns(sent)
@@ -291,7 +293,7 @@ class Cluster:
     def _heartbeat_seen(self, line: Json, _number: int) -> None:
         agent, of, found = self.agents[line["node"]], line["of"], line["found"]
         if of != line["node"]:
-            self._look(agent, of, found, line["ns"])
+            self._look(agent, of, found, _event_ns(line))
         elif line["event"] == "heartbeat read":
             agent.unread = False
             if found is not None and found["instance"] == line["instance"]:
@@ -359,6 +361,11 @@ class Cluster:
             store.claims[vip] = found
             store.versions[found["version"]] = Stored(before, line["at"], number)
             store.claim_of[found["version"]] = found
+
+
+def _event_ns(line: Json) -> int:
+    """The time by which the agent acts on it: on a busy machine it writes the line milliseconds later."""
+    return int(line.get("now_ns", line["ns"]))
 
 
 def _is_older(version: str, other: str) -> bool:

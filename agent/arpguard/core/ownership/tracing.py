@@ -104,8 +104,8 @@ def _traced(method: str, name: str, arguments: tuple[str, ...]) -> Callable[...,
     """A method that tells of its event, and then does the same as that of Ownership."""
 
     def event(self: TracedOwnership, *given: Any) -> list[Effect]:
-        told = zip(arguments, given, strict=False)  # the last argument, the time, is in every line
-        self._tell(name, {each: plain(value) for each, value in told if each})
+        told = zip(arguments, given, strict=False)  # the last argument is the time that the agent goes by
+        self._tell(name, {**{each: plain(value) for each, value in told if each}, "now_ns": given[-1]})
         effects: list[Effect] = getattr(Ownership, method)(self, *given)
         return effects
 

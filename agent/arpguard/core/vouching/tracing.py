@@ -16,6 +16,7 @@ from arpguard.core.vouching.voucher import (
     Pong,
     SeenBound,
     SendGrant,
+    SendPing,
     Voucher,
     VoucherEffect,
 )
@@ -35,6 +36,7 @@ class TracedVoucher(Voucher):
         super().__init__(instance)
         self._tell = tell
         self.heard_ns = 0
+        self._pinged_ns: dict[int, int] = {}  # the last ping of each term
 
     def adopt(self, term: AdoptedTerm, now_ns: int) -> bool:
         """As in Voucher; a refusal leaves no line."""
@@ -46,18 +48,35 @@ class TracedVoucher(Voucher):
     def drop(self, number: int) -> None:
         """As in Voucher."""
         self._tell("term dropped", {"number": number})
+        self._pinged_ns.pop(number, None)
         super().drop(number)
+
+    def tick(self, now_ns: int) -> list[VoucherEffect]:
+        """As in Voucher; a ping leaves no line of its own, but the next grant says when it was sent."""
+        effects = super().tick(now_ns)
+        self._pinged_ns |= {effect.term: effect.number for effect in effects if isinstance(effect, SendPing)}
+        return effects
 
     def pong(self, number: int, pong: Pong, right: OwnRight | None, now_ns: int) -> list[VoucherEffect]:
         """As in Voucher; a grant's line has all that it was decided by."""
         effects = super().pong(number, pong, right, now_ns)
         for effect in effects:
             if isinstance(effect, SendGrant):
-                by = {"right": right and asdict(right), "heard_ns": self.heard_ns, "noted_ns": now_ns}
-                self._tell("granted", {"number": number, "ping": effect.number, "stamp_ns": effect.stamp_ns, **by})
+                self._tell("granted", self._grant(effect, right, now_ns))
             else:
                 self._tell(_ENDS[type(effect)], {"number": number})
         return effects
+
+    def _grant(self, effect: SendGrant, right: OwnRight | None, now_ns: int) -> dict[str, Any]:
+        return {
+            "number": effect.term,
+            "ping": effect.number,
+            "pinged_ns": self._pinged_ns.get(effect.term, 0),
+            "stamp_ns": effect.stamp_ns,
+            "right": right and asdict(right),
+            "heard_ns": self.heard_ns,
+            "noted_ns": now_ns,
+        }
 
     def emptied(self, number: int, heard: Callable[[], int], now_ns: int) -> list[VoucherEffect]:
         """As in Voucher."""
