@@ -17,7 +17,7 @@
 #   make chaos   random faults for 10 minutes (CHAOS=seconds, SEED=number, VOUCHING=1), judged on the wire, and by the
 #                rules of the protocol from what all agents and the API server wrote down (TRACES=folder)
 #   make walks   a thousand simulated days (DAYS=n, SEED=number) of faults, restarts and rolling upgrades between agents
-#                without vouching and with it, by two processes, in two hours; what breaks is shrunk to a few steps
+#                without vouching and with it, by two processes, in half an hour; what breaks is shrunk to a few steps
 #   make soak    two hours of changes (SOAK=seconds): curves of what the agents need, in dist/soak.png
 #   make coverage       run all tests with branch coverage, agents and commands that they start included
 #   make coverage-core  the same of the decisions, the codecs and the reference model, by their unit tests: no branch may be left out

@@ -2,7 +2,7 @@
 
 In each hour something happens: a few troubles, restarts, deletions or changes, which may overlap, or a rolling
 upgrade. Then all is well again until one node answers for each VIP, and the rest of the hour is leaped over: a cluster
-at rest repeats itself. So a day is some minutes of steps with about a hundred faults, and the calendar counts the rest.
+at rest repeats itself. So a day is some minutes of steps with about 90 faults, and the calendar counts the rest.
 
 Agents are of two kinds: of the first version, without vouching, and with it. A rolling upgrade replaces them one after
 the other, in a few seconds or with an hour in between, and may be broken off, so that agents of both kinds go on.

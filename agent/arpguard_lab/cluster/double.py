@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterable
+from contextlib import suppress
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
@@ -100,8 +101,11 @@ class Double(ApiUnderTest):
         return KubeApi(kubeconfig, lambda address: self.lab.api.call(lambda: connect_directly(address)))
 
     def stop(self) -> None:
-        """Ends it."""
+        """Ends it; what it has written since the journal was last read is kept, if that is."""
         if self._process is not None:
+            if self.lab.traces is not None:
+                with suppress(ArpguardError, OSError):
+                    self.journal()
             self._process.send_signal(signal.SIGCONT)
             self._process.kill()
             self._process.wait()

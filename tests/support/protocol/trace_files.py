@@ -6,6 +6,7 @@ Leases are read here as docs/protocol.md and docs/vouching.md describe them, and
 import json
 from collections.abc import Iterable, Iterator
 from heapq import heapify, heappop, heapreplace
+from itertools import takewhile
 from pathlib import Path
 
 from support.protocol.trace_state import S_NS, Json
@@ -28,7 +29,13 @@ def of_folder(folder: Path) -> Iterator[Json]:
     """The lines of all files of a folder that the lab wrote, in the order of time; each says where it is.
 
     A file is read when its first line comes, so thousands of agents, of which few ran at once, need no more memory.
+    What agents wrote after the last row of the journal is left out: that row is the last by which they can be judged.
     """
+    ends_at = max((int(row["ns"]) for row in _rows(folder / JOURNAL) if row is not None), default=0)
+    yield from takewhile(lambda line: line["at"] <= ends_at, _in_order(folder))
+
+
+def _in_order(folder: Path) -> Iterator[Json]:
     files = [path for path in sorted(folder.iterdir()) if path.name == JOURNAL or path.suffix == ".trace"]
     waiting = [(_first_at(path), number, _file_lines(path)) for number, path in enumerate(files)]
     heapify(waiting)
