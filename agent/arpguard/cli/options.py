@@ -76,7 +76,7 @@ EXAMPLES = {
 }
 
 
-class Command(NamedTuple):
+class Subcommand(NamedTuple):
     """A command: what its help says, the function that runs it, and what adds its options, in their order."""
 
     name: str
@@ -243,7 +243,7 @@ def add_interval(parser: argparse.ArgumentParser, default_s: float) -> None:
     )
 
 
-def add_command(subparsers: "SubParsers[argparse.ArgumentParser]", command: Command, examples: str) -> None:
+def add_command(subparsers: "SubParsers[argparse.ArgumentParser]", command: Subcommand, examples: str) -> None:
     """Adds a command with its options; its help ends with examples."""
     parser = subparsers.add_parser(
         command.name,
@@ -373,7 +373,7 @@ def up_to(most: int, expected: str) -> Callable[[str], int]:
 
 
 ASKING = (
-    Command(
+    Subcommand(
         "status",
         "the state of the guard on this node",
         "Shows mode, configuration, fence, lease, connection to the API server, links with their programs, all "
@@ -382,7 +382,7 @@ ASKING = (
         lazily("asking", "show_status"),
         (_add_agent, add_output, _add_pin_dir, _add_all_nodes),
     ),
-    Command(
+    Subcommand(
         "vips",
         "the guarded VIPs with their counters",
         "Shows the guarded VIPs, read back from the kernel: who may answer, which node has an elected VIP, and how "
@@ -390,7 +390,7 @@ ASKING = (
         lazily("asking", "show_vips"),
         (_add_agent, partial(add_vip_arguments, address="only this one, in detail"), _add_pin_dir, _add_all_nodes),
     ),
-    Command(
+    Subcommand(
         "links",
         "the guarded links and the programs on them",
         "Shows each guarded network interface, its addresses, and the kernel's ids of the programs on it (`bpftool "
@@ -398,7 +398,7 @@ ASKING = (
         lazily("asking", "show_links"),
         (_add_agent, add_output, _add_pin_dir),
     ),
-    Command(
+    Subcommand(
         "decisions",
         "recent decisions of the guard, or live ones",
         "Shows recent decisions, newest first. With --follow, shows the last few, oldest first, and then new ones as "
@@ -406,7 +406,7 @@ ASKING = (
         lazily("asking", "show_decisions"),
         (_add_agent, add_decision_arguments),
     ),
-    Command(
+    Subcommand(
         "conflicts",
         "claims of VIPs by other hosts",
         "Shows the claims of VIPs by other hosts that this node heard, newest first. If the guard does not know the "
@@ -416,7 +416,7 @@ ASKING = (
         lazily("asking", "show_conflicts"),
         (_add_agent, add_conflict_arguments, _add_all_nodes),
     ),
-    Command(
+    Subcommand(
         "audit",
         "which hosts answer for the VIPs on the wire",
         "For each VIP, one node that does not own it asks the wire every `audit.every` (60 s). Shows what this "
@@ -426,7 +426,7 @@ ASKING = (
         lazily("auditing", "audit"),
         (_add_agent, add_audit_arguments, _add_all_nodes),
     ),
-    Command(
+    Subcommand(
         "explain",
         "what this node does with frames about an address, and why",
         "Runs the loaded programs' code on one frame of each kind, against the kernel's current maps, and shows the "
@@ -437,7 +437,7 @@ ASKING = (
         lazily("asking", "explain"),
         (_add_agent, add_explain_arguments, _add_pin_dir, _add_all_nodes),
     ),
-    Command(
+    Subcommand(
         "watch",
         "a live view of links, VIPs and decisions",
         "Shows mode, fence, lease and API server, links, the busiest VIPs with their frames per second, and the "

@@ -93,14 +93,14 @@ class Keys:
         return not self.needle or self.needle.lower() in " ".join(words).lower()
 
 
-Change: TypeAlias = dict[str, Any]  # fields of Keys that are another
+NewFields: TypeAlias = dict[str, Any]  # fields of Keys that are another
 
 
-def _nothing(_: Keys) -> Change:
+def _nothing(_: Keys) -> NewFields:
     return {}
 
 
-def _typed(keys: Keys, key: str) -> Change:
+def _typed(keys: Keys, key: str) -> NewFields:
     """A key of what is looked for."""
     if key in ("\r", "\n"):
         return {"types": False}
@@ -111,11 +111,11 @@ def _typed(keys: Keys, key: str) -> Change:
     return {"needle": (keys.needle + key)[:_LONGEST], "first": 0} if key.isprintable() else {}
 
 
-def _scrolls(by: int) -> Callable[[Keys], Change]:
+def _scrolls(by: int) -> Callable[[Keys], NewFields]:
     return lambda keys: {"first": keys.first + by}
 
 
-_ACTIONS: dict[str, Callable[[Keys], Change]] = {
+_ACTIONS: dict[str, Callable[[Keys], NewFields]] = {
     **dict.fromkeys(("q", "Q"), lambda _: {"left": True}),
     " ": lambda keys: {"paused": not keys.paused},
     "?": lambda keys: {"helps": not keys.helps},

@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from arpguard.config.model import CONFIG_KEY, AgentConfig
-from arpguard.config.reading import Place, Problems, Raw, Steps, shortened
+from arpguard.config.reading import Place, Problems, Raw, Trail, shortened
 from arpguard.config.sections import whole
 from arpguard.errors import ConfigError, Problem
 
@@ -161,11 +161,11 @@ def _until(events: Iterator[yaml.Event], end: type[yaml.Event]) -> Iterator[yaml
         yield event
 
 
-def _lines(text: str, wanted: AbstractSet[Steps]) -> dict[Steps, int]:
+def _lines(text: str, wanted: AbstractSet[Trail]) -> dict[Trail, int]:
     """In which line of YAML text, which was composed before, places are; of what is missing, where it belongs."""
     asked = {start for steps in wanted for start in _starts(steps)}
     events = _events(text.encode())
-    found: dict[Steps, int] = {}
+    found: dict[Trail, int] = {}
     for event in events:
         if isinstance(event, yaml.NodeEvent):
             found |= {steps: line for steps, line in _outline(events, event, ()) if steps in asked}
@@ -173,7 +173,7 @@ def _lines(text: str, wanted: AbstractSet[Steps]) -> dict[Steps, int]:
     return {steps: found[start] for steps, start in nearest.items() if start is not None}
 
 
-def _outline(events: Iterator[yaml.Event], event: yaml.Event, steps: Steps) -> Iterator[tuple[Steps, int]]:
+def _outline(events: Iterator[yaml.Event], event: yaml.Event, steps: Trail) -> Iterator[tuple[Trail, int]]:
     """All places from one on, each with its line; a setting's is that of its key."""
     if isinstance(event, yaml.SequenceStartEvent):
         for index, item in enumerate(_until(events, yaml.SequenceEndEvent)):
@@ -190,7 +190,7 @@ def _line(event: yaml.Event) -> int:
     return event.start_mark.line + 1 if event.start_mark else 1
 
 
-def _starts(steps: Steps) -> Iterator[Steps]:
+def _starts(steps: Trail) -> Iterator[Trail]:
     return (steps[:length] for length in range(len(steps), 0, -1))
 
 

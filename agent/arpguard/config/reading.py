@@ -14,7 +14,7 @@ from arpguard.errors import Problem, did_you_mean
 T = TypeVar("T")
 Raw: TypeAlias = Any  # what YAML gives: str, list or dict, nested
 Schema: TypeAlias = Mapping[str, Any]
-Steps: TypeAlias = tuple[str | int, ...]  # from the whole to a value: keys, and indexes of lists
+Trail: TypeAlias = tuple[str | int, ...]  # from the whole to a value: keys, and indexes of lists
 
 _MAX_SHOWN = 60
 _SHORT = Repr()  # of what is large only the beginning is looked at
@@ -39,7 +39,7 @@ def either(words: Collection[str]) -> str:
     return f"{', '.join(most)} or {last}" if most else last
 
 
-def path_of(steps: Steps) -> str:
+def path_of(steps: Trail) -> str:
     """A place as people write it: `vips[0].address`; the whole file: nothing."""
     parts = [f"[{step}]" if isinstance(step, int) else f".{shown(step)}" for step in steps]
     return "".join(parts).removeprefix(".")
@@ -50,17 +50,17 @@ class Problems:
     """What is wrong, and where. It keeps the `first`, and counts the rest: nobody reads a hundred thousand."""
 
     most: int
-    first: list[tuple[Steps, str]] = field(default_factory=list)
+    first: list[tuple[Trail, str]] = field(default_factory=list)
     more: int = 0
 
-    def add(self, steps: Steps, message: str) -> None:
+    def add(self, steps: Trail, message: str) -> None:
         """Notes one more."""
         if len(self.first) < self.most:
             self.first.append((steps, message))
         else:
             self.more += 1
 
-    def named(self, lines: Mapping[Steps, int]) -> list[Problem]:
+    def named(self, lines: Mapping[Trail, int]) -> list[Problem]:
         """The first ones. `lines`: in which lines of a file their places are, as far as that is known."""
         return [Problem(path_of(steps), message, lines.get(steps) if steps else None) for steps, message in self.first]
 
@@ -70,7 +70,7 @@ class Place:
     """Where a value stands, and where what is wrong with it is noted."""
 
     problems: Problems
-    steps: Steps = ()
+    steps: Trail = ()
 
     def wrong(self, value: Raw, allowed: str, hint: str = "") -> None:
         """Notes that this value is wrong here. `allowed`: what it must be; what comes after a semicolon is advice."""

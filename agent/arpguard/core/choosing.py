@@ -14,8 +14,8 @@ from arpguard.addresses import Address, Network, is_everywhere, vip_refusal
 from arpguard.config.model import InterfaceSelector, SelectorKind
 from arpguard.model import Link, Route, Surroundings
 
-Preference: TypeAlias = tuple[int, bool, int]
-_NO_ROUTE: Preference = (1, True, 0)
+RoutePreference: TypeAlias = tuple[int, bool, int]
+_NO_ROUTE: RoutePreference = (1, True, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ def _by_subnet(link: Link, vip: Address) -> tuple[bool, bool, int]:
 
 
 def _first_by_route(vip: Address, links: Iterable[Link], routes: Sequence[Route]) -> Link:
-    def rank(link: Link) -> tuple[Preference, int]:
+    def rank(link: Link) -> tuple[RoutePreference, int]:
         leading = (route for route in routes if route.ifindex == link.ifindex and vip in route.network)
         return min(map(_preference, leading), default=_NO_ROUTE), link.ifindex
 
@@ -108,7 +108,7 @@ def route_to(address: Address, routes: Iterable[Route]) -> Route | None:
     return min(reaching, key=_preference, default=None)
 
 
-def _preference(route: Route) -> Preference:
+def _preference(route: Route) -> RoutePreference:
     return -route.network.prefixlen, not route.main, route.metric
 
 

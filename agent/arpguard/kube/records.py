@@ -20,7 +20,7 @@ from arpguard.core.ownership.records import (
 )
 from arpguard.kube import claims, projections
 from arpguard.kube.errors import JsonObject
-from arpguard.kube.writer import Applied, LeaseContent, LeaseWriter, Missing, Outcome
+from arpguard.kube.writer import Applied, LeaseContent, LeaseWriter, Missing, Written
 
 Record: TypeAlias = Heartbeat | Claim | None  # None: a Lease that is neither
 
@@ -58,14 +58,14 @@ class Records:
         lease = await self._writer.read(claims.node_lease_name(node))
         return claims.heartbeat_of(lease) if lease else None
 
-    async def renew(self, effect: WriteHeartbeat, published: Published) -> Outcome:
+    async def renew(self, effect: WriteHeartbeat, published: Published) -> Written:
         """Writes this node's heartbeat."""
         name, content = claims.node_lease_name(effect.node), claims.heartbeat_content(effect, published)
         if effect.version is None:
             return await self._writer.create(name, content)
         return await self._writer.renew(_seen(name, effect.version), content)
 
-    async def revoke(self, effect: WriteHeartbeat) -> Outcome:
+    async def revoke(self, effect: WriteHeartbeat) -> Written:
         """Writes another node's heartbeat, to end its epoch."""
         return await self._put(claims.node_lease_name(effect.node), effect.version, claims.heartbeat_content(effect))
 
@@ -80,7 +80,7 @@ class Records:
                 return True
         return False
 
-    async def delete_heartbeat(self, effect: DeleteHeartbeat) -> Outcome:
+    async def delete_heartbeat(self, effect: DeleteHeartbeat) -> Written:
         """Deletes another node's heartbeat."""
         return await self._writer.delete(_seen(claims.node_lease_name(effect.node), effect.version))
 
@@ -96,16 +96,16 @@ class Records:
         leases, sent_ns = await self._writer.list(claims.own_claims_selector(node))
         return OwnClaims(tuple(filter(None, map(claims.claim_of, leases))), sent_ns)
 
-    async def write_claim(self, effect: WriteClaim, source: str) -> Outcome:
+    async def write_claim(self, effect: WriteClaim, source: str) -> Written:
         """Creates or replaces a claim. `source`: the object that makes it a VIP, for people."""
         content = claims.claim_content(effect, source)
         return await self._put(claims.lease_name(effect.vip), effect.version, content)
 
-    async def delete_claim(self, effect: DeleteClaim) -> Outcome:
+    async def delete_claim(self, effect: DeleteClaim) -> Written:
         """Deletes exactly one version of a claim."""
         return await self._writer.delete(_seen(claims.lease_name(effect.vip), effect.version))
 
-    async def _put(self, name: str, version: Version | None, content: LeaseContent) -> Outcome:
+    async def _put(self, name: str, version: Version | None, content: LeaseContent) -> Written:
         if version is None:
             return await self._writer.create(name, content)
         return await self._writer.replace(_seen(name, version), content)

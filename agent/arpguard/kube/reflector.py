@@ -26,11 +26,11 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, K
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, replace
 from types import MappingProxyType, TracebackType
-from typing import Any, Generic, Self, TypeAlias, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 from arpguard.clock import boot_ns
 from arpguard.core.backoff import Backoff
-from arpguard.core.cluster import SourceState
+from arpguard.core.cluster import Key, SourceState
 from arpguard.kube.client import Client, gather_lines
 from arpguard.kube.decoding import decode
 from arpguard.kube.errors import (
@@ -48,7 +48,6 @@ from arpguard.kube.projections import key_of, version_of
 from arpguard.kube.resources import Request, Resource
 
 T = TypeVar("T")
-Key: TypeAlias = tuple[str, str]  # namespace, name
 
 log = logging.getLogger(__name__)
 

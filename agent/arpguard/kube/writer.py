@@ -85,7 +85,7 @@ class Refused:
     retry_after_s: float = 0.0
 
 
-Outcome: TypeAlias = Applied | Conflicted | Missing | Unknown | Refused
+Written: TypeAlias = Applied | Conflicted | Missing | Unknown | Refused
 
 
 class LeaseWriter:
@@ -97,19 +97,19 @@ class LeaseWriter:
         self.timeout_s = timeout_s
         self._may_patch = True
 
-    async def create(self, name: str, content: LeaseContent) -> Outcome:
+    async def create(self, name: str, content: LeaseContent) -> Written:
         """Creates a Lease; Conflicted if it exists."""
         body = self._body({"name": name}, content)
         return await self._write(Request("create", LEASES, self._namespace, body=body), name)
 
-    async def replace(self, seen: Lease, content: LeaseContent) -> Outcome:
+    async def replace(self, seen: Lease, content: LeaseContent) -> Written:
         """Replaces exactly this object and version."""
         if not (seen.uid and seen.version):
             return Refused(f"cannot replace lease {seen.name} without its uid and version")
         body = self._body({"name": seen.name, "uid": seen.uid, "resourceVersion": seen.version}, content)
         return await self._write(Request("update", LEASES, self._namespace, seen.name, body=body), seen.name, seen.uid)
 
-    async def renew(self, seen: Lease, content: LeaseContent) -> Outcome:
+    async def renew(self, seen: Lease, content: LeaseContent) -> Written:
         """Patches exactly this object and version; keeps what others put into it.
 
         Only by this verb can an API server tell renewals from claims, and serve those later
@@ -130,7 +130,7 @@ class LeaseWriter:
             return _refusal(error)
         return _applied(answer, _written(answer.body, seen.name, seen.uid))
 
-    async def delete(self, seen: Lease) -> Outcome:
+    async def delete(self, seen: Lease) -> Written:
         """Deletes exactly this object and version; with finalizers it stays, marked as deleted, until they go."""
         if not (seen.uid and seen.version):
             return Refused(f"cannot delete lease {seen.name} without its uid and version")
@@ -159,7 +159,7 @@ class LeaseWriter:
                 found.update((lease.name, lease) for lease in leases)
         return tuple(found.values()), sent_ns or 0
 
-    async def _write(self, request: Request, name: str, uid: str = "") -> Outcome:
+    async def _write(self, request: Request, name: str, uid: str = "") -> Written:
         return await _outcome(
             self._client.call(request, self.timeout_s), lambda answer: _written(answer.body, name, uid)
         )
@@ -184,7 +184,7 @@ class LeaseWriter:
         }
 
 
-async def _outcome(call: Awaitable[Answer], read: Callable[[Answer], Lease | None]) -> Outcome:
+async def _outcome(call: Awaitable[Answer], read: Callable[[Answer], Lease | None]) -> Written:
     try:
         answer = await call
     except ClusterError as error:
@@ -192,11 +192,11 @@ async def _outcome(call: Awaitable[Answer], read: Callable[[Answer], Lease | Non
     return _applied(answer, read(answer))
 
 
-def _applied(answer: Answer, lease: Lease | None) -> Outcome:
+def _applied(answer: Answer, lease: Lease | None) -> Written:
     return Unknown("the answer is about another object") if lease is None else Applied(lease, answer.sent_ns)
 
 
-def _refusal(error: ClusterError) -> Outcome:
+def _refusal(error: ClusterError) -> Written:
     match error:
         case ConflictError():
             return Conflicted()

@@ -9,7 +9,7 @@ from arpguard.cli.kubectl.examples import EXAMPLES
 from arpguard.cli.options import (
     KNOWN,
     SHELLS,
-    Command,
+    Subcommand,
     add_audit_arguments,
     add_command,
     add_conflict_arguments,
@@ -109,7 +109,7 @@ def _complete(options: argparse.Namespace) -> int:
 
 
 _COMMANDS = (
-    Command(
+    Subcommand(
         "status",
         "a line for each node, and every problem",
         "Shows mode, lease, fence, VIPs and version of each node, and the problems of all. Exit code 1: there is a "
@@ -117,7 +117,7 @@ _COMMANDS = (
         lazily("kubectl.asking", "show_status"),
         (_add_cluster, _add_nodes, add_output),
     ),
-    Command(
+    Subcommand(
         "vips",
         "who has which VIP, as each node sees it",
         "Shows the guarded VIPs as the kernel of each node has them, grouped by VIP. Exit code 1: no node guards "
@@ -125,7 +125,7 @@ _COMMANDS = (
         lazily("kubectl.asking", "show_vips"),
         (_add_cluster, _add_nodes, partial(add_vip_arguments, address="only this one")),
     ),
-    Command(
+    Subcommand(
         "explain",
         "what each node does with frames about an address, and why",
         "Shows, node by node, what `arpguard explain` says there: verdicts, reasons, and why the address has its "
@@ -133,7 +133,7 @@ _COMMANDS = (
         lazily("kubectl.asking", "explain"),
         (_add_cluster, _add_nodes, add_explain_arguments),
     ),
-    Command(
+    Subcommand(
         "decisions",
         "recent decisions of all nodes, or live ones",
         "Shows recent decisions of all nodes, newest first. With --follow, shows the last few, oldest first, and "
@@ -142,7 +142,7 @@ _COMMANDS = (
         lazily("kubectl.asking", "show_decisions"),
         (_add_cluster, _add_nodes, add_decision_arguments),
     ),
-    Command(
+    Subcommand(
         "conflicts",
         "hosts that claimed a VIP, as each node heard it",
         "Shows the claims of VIPs by other hosts, newest first. Exit code 1: a claim certainly came from a host that "
@@ -150,7 +150,7 @@ _COMMANDS = (
         lazily("kubectl.asking", "show_conflicts"),
         (_add_cluster, _add_nodes, add_conflict_arguments),
     ),
-    Command(
+    Subcommand(
         "audit",
         "which hosts answer for the VIPs on the wire",
         "Shows what each node's last questions on the wire found. With ADDRESS, every node asks now. Exit code 1: "
@@ -158,7 +158,7 @@ _COMMANDS = (
         lazily("kubectl.asking", "audit"),
         (_add_cluster, _add_nodes, add_audit_arguments),
     ),
-    Command(
+    Subcommand(
         "watch",
         "a live view of the cluster",
         "Shows each node with its mode, every VIP with its owner and the node that answers for it, claims of other "
@@ -167,7 +167,7 @@ _COMMANDS = (
         lazily("kubectl.watch", "watch"),
         (_add_cluster, _add_nodes, partial(add_interval, default_s=2.0)),
     ),
-    Command(
+    Subcommand(
         "doctor",
         "check all nodes for problems with VIPs",
         "Runs `arpguard doctor` on each node, and shows the nodes and their problems, worst first; a problem that "
@@ -176,7 +176,7 @@ _COMMANDS = (
         lazily("kubectl.doctor", "run_doctor"),
         (partial(_add_cluster, timeout_s=60.0), _add_nodes, _add_no_ask, add_output),
     ),
-    Command(
+    Subcommand(
         "mode",
         "switch the cluster between observe and enforce",
         "Changes `mode` in the agents' ConfigMap, and nothing else in it, waits until each node has switched, and "
@@ -185,7 +185,7 @@ _COMMANDS = (
         lazily("kubectl.mode", "run_mode"),
         (partial(_add_cluster, timeout_s=30.0), _add_mode),
     ),
-    Command(
+    Subcommand(
         "bundle",
         "write a support bundle",
         "Writes an archive with the agents' configuration, Leases, Events and Pods, and each node's status, VIPs, "
@@ -194,7 +194,7 @@ _COMMANDS = (
         lazily("kubectl.bundle", "run_bundle"),
         (partial(_add_cluster, timeout_s=60.0), _add_nodes, _add_file),
     ),
-    Command(
+    Subcommand(
         "uninstall",
         "remove the agents and the guard from the cluster",
         "Does what `arpguard uninstall` does: deletes the DaemonSet so that each agent removes its guard, waits for "
@@ -203,7 +203,7 @@ _COMMANDS = (
         lazily("uninstall", "run_users_uninstall"),
         (partial(_add_cluster, timeout_s=120.0),),
     ),
-    Command(
+    Subcommand(
         "completion",
         "print a completion script for a shell",
         "Prints a completion script for `kubectl-arpguard`, the plugin's own command. Bash: source <(kubectl "

@@ -7,7 +7,7 @@ from ipaddress import ip_address
 from pathlib import Path
 
 from arpguard.addresses import Address, MacAddress, vip_refusal
-from arpguard.cli.options import Command, add_choice, add_output, lazily, up_to
+from arpguard.cli.options import Subcommand, add_choice, add_output, lazily, up_to
 from arpguard.names import is_subdomain
 from arpguard.verdict import Reason, Verdict
 
@@ -125,7 +125,7 @@ def _owner(text: str) -> tuple[Address, str]:
     return _address(address), node
 
 
-REPLAY = Command(
+REPLAY = Subcommand(
     "replay",
     "run a capture through the guard, and show which hosts answered",
     _TEXT,

@@ -211,13 +211,13 @@ def questions(picture: Picture) -> tuple[tuple[AddressOnLink, ...], int]:
     return tuple(dict.fromkeys(asked)), max(0, len(vips) - MAX_ASKED)
 
 
-Look: TypeAlias = Callable[[Picture], Iterator[Finding]]
+Inspection: TypeAlias = Callable[[Picture], Iterator[Finding]]
 
 
-def otherwise(verdict: Callable[[Picture], Finding]) -> Callable[[Look], Look]:
+def otherwise(verdict: Callable[[Picture], Finding]) -> Callable[[Inspection], Inspection]:
     """Completes a check with what it says where nothing is wrong."""
 
-    def complete(look: Look) -> Look:
+    def complete(look: Inspection) -> Inspection:
         @wraps(look)
         def check(picture: Picture) -> Iterator[Finding]:
             return iter(list(look(picture)) or [verdict(picture)])

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from arpguard.core.checkup import kubernetes, links, node, settings, vips
 from arpguard.core.checkup.findings import Finding, Grade, by_weight, skip, unknown, worst
-from arpguard.core.checkup.picture import Look, Picture
+from arpguard.core.checkup.picture import Inspection, Picture
 from arpguard.core.checkup.snapshot import UnreadError
 
 
@@ -12,7 +12,7 @@ from arpguard.core.checkup.snapshot import UnreadError
 class Check:
     """One check: `asks` says what it is about in a line. Its name, which is stable, is that of the function."""
 
-    run: Look
+    run: Inspection
     asks: str
 
     @property

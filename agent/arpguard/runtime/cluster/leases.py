@@ -38,8 +38,7 @@ from arpguard.core.ownership.records import (
 )
 from arpguard.errors import DataPlaneError
 from arpguard.kube.errors import ClusterError
-from arpguard.kube.writer import Applied, Conflicted, Missing, Refused
-from arpguard.kube.writer import Outcome as Written
+from arpguard.kube.writer import Applied, Conflicted, Missing, Refused, Written
 from arpguard.runtime.cluster.here import Here
 from arpguard.runtime.cluster.pool import PacedPool, TaskPool
 from arpguard.runtime.cluster.publishing import LinkPublisher
@@ -346,14 +345,14 @@ def _outcome_of(written: Written) -> tuple[Outcome, Version | None, int]:
 
 
 Performer: TypeAlias = Callable[[Leases, Any], None]
-Request: TypeAlias = Callable[[Leases, Any], Coroutine[Any, Any, None]]
+_Request: TypeAlias = Callable[[Leases, Any], Coroutine[Any, Any, None]]
 
 
-def _now(request: Request) -> Performer:
+def _now(request: _Request) -> Performer:
     return lambda leases, effect: leases._at_once.add(lambda: request(leases, effect))  # noqa: SLF001
 
 
-def _by_and_by(request: Request) -> Performer:
+def _by_and_by(request: _Request) -> Performer:
     """Performs an effect by a request that waits for its turn."""
     return lambda leases, effect: leases._claiming.add(lambda: request(leases, effect))  # noqa: SLF001
 

@@ -20,7 +20,7 @@ from arpguard.core.ownership.records import (
 from arpguard.core.pacing import LATE_NS, Pacing
 from arpguard.kube.errors import ClusterError, ThrottledError, UnavailableError
 from arpguard.kube.records import OwnClaims, Records
-from arpguard.kube.writer import Applied, Conflicted, Missing, Outcome, Refused, Unknown
+from arpguard.kube.writer import Applied, Conflicted, Missing, Refused, Unknown, Written
 from arpguard.runtime.waking import is_set_within
 from arpguard.units import NS_PER_S
 
@@ -60,7 +60,7 @@ class Requests:
         records = self._hearts if node == self._node else self._others
         return await self._read(records, records.heartbeat(node))
 
-    async def write_heartbeat(self, effect: WriteHeartbeat, published: Published) -> Outcome:
+    async def write_heartbeat(self, effect: WriteHeartbeat, published: Published) -> Written:
         """Writes this node's heartbeat with what it publishes, or revokes another node's."""
         if effect.node == self._node:
             return await self._write("heartbeat", self._hearts, self._hearts.renew(effect, published))
@@ -88,14 +88,14 @@ class Requests:
         """The claims that name this node. Raises ClusterError."""
         return await self._others.claims_of(self._node)
 
-    async def write_claim(self, effect: WriteClaim, source: str) -> Outcome:
+    async def write_claim(self, effect: WriteClaim, source: str) -> Written:
         """A compare-and-swap, once the server can be reached; waits a while if it is refused."""
         await self.reach()
         outcome = await self._write("claim", self._others, self._others.write_claim(effect, source))
         await _pause_if_refused(outcome)
         return outcome
 
-    async def delete_claim(self, effect: DeleteClaim) -> Outcome:
+    async def delete_claim(self, effect: DeleteClaim) -> Written:
         """The same, to delete it."""
         await self.reach()
         sent_ns = boot_ns()
@@ -111,7 +111,7 @@ class Requests:
 
     # ---- the server's pace ----
 
-    async def _write(self, kind: str, records: Records, request: Awaitable[Outcome]) -> Outcome:
+    async def _write(self, kind: str, records: Records, request: Awaitable[Written]) -> Written:
         sent_ns = boot_ns()
         outcome = await request
         self._note_pace(records, sent_ns, outcome)
@@ -132,7 +132,7 @@ class Requests:
         self._note_answer(records, sent_ns)
         return found
 
-    def _note_pace(self, records: Records, sent_ns: int, outcome: Outcome) -> None:
+    def _note_pace(self, records: Records, sent_ns: int, outcome: Written) -> None:
         """Adapts the number of claims to a write's outcome, and to how long it took."""
         match outcome:
             case Unknown():
@@ -158,11 +158,11 @@ class Requests:
         else:
             self._reachable.clear()
 
-    def _count(self, kind: str, outcome: Outcome) -> None:
+    def _count(self, kind: str, outcome: Written) -> None:
         self.writes[kind, type(outcome).__name__.lower()] += 1
 
 
-async def _pause_if_refused(outcome: Outcome) -> None:
+async def _pause_if_refused(outcome: Written) -> None:
     """Waits before a write that the server refuses for good is tried again; a passing refusal stops claims anyway."""
     if isinstance(outcome, Refused):
         await asyncio.sleep(max(REFUSED_S, outcome.retry_after_s))
@@ -179,7 +179,7 @@ class Renewals:
         self.lost = ""
         self._failing_ns: int | None = None  # since when renewals and reads of this node's heartbeat have failed
 
-    def written(self, outcome: Outcome, *, at_rest: bool) -> None:
+    def written(self, outcome: Written, *, at_rest: bool) -> None:
         """The outcome of a write of this node's heartbeat."""
         if isinstance(outcome, Applied):
             self.renewed_ns = outcome.sent_ns
