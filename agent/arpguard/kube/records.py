@@ -1,6 +1,7 @@
 """The Leases of the claim protocol as heartbeats and claims.
 
-This decodes every Lease once, whether a watch, a read or a list brings it; no code above it sees a Lease.
+This decodes every Lease of the protocol once, whether a watch, a read or a list brings it. Code above it sees a Lease
+only in the outcome of a write, for its version. `arpguard uninstall` takes no part in the protocol, and reads its own.
 """
 
 from dataclasses import dataclass

@@ -6,9 +6,10 @@ effects on the kernel are one step; requests are tasks, and their outcomes are t
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
-from typing import Any, TypeAlias
+from functools import partial
+from typing import TypeAlias
 
 from arpguard.addresses import Address
 from arpguard.clock import boot_ns
@@ -58,6 +59,11 @@ UNBOUNDED = 1 << 30
 BREATH = 3  # pauses are so many times as long as decisions: deciding takes at most a quarter of the time
 LONG_NS = 5 * NS_PER_MS
 TURN_NS = 10 * NS_PER_MS
+
+_ForKernel: TypeAlias = SetFence | SetTerm | ClearTerm | ReadTerm | SetEntry | ClearEntry
+_Request: TypeAlias = (
+    WriteHeartbeat | ReadHeartbeat | DeleteHeartbeat | ListOwnClaims | WriteClaim | DeleteClaim | ReadClaim
+)
 
 
 class Leases:
@@ -168,13 +174,30 @@ class Leases:
     def do(self, effects: Iterable[Effect]) -> None:
         """Performs effects in order; writes to the kernel are done when this returns."""
         for effect in effects:
-            _PERFORMERS[type(effect)](self, effect)
+            match effect:
+                case WriteHeartbeat() | ReadHeartbeat() | DeleteHeartbeat() | ListOwnClaims():
+                    self._at_once.add(partial(self._request, effect))
+                case WriteClaim() | ReadClaim() | DeleteClaim():
+                    self._claiming.add(partial(self._request, effect))  # it waits for its turn
+                case Probe():
+                    self._ask_segment(effect)
+                case _:
+                    self._tell_kernel(effect)
 
-    def _set_fence(self, effect: SetFence) -> None:
-        self._here.kernel.fence(epoch_number(effect.epoch), effect.fence_ns, effect.lease_ns)
-
-    def _read_term(self, _effect: ReadTerm) -> None:
-        self.do(self._ownership.term_read(self._terms.read(), boot_ns()))
+    def _tell_kernel(self, effect: _ForKernel) -> None:
+        match effect:
+            case SetFence():
+                self._here.kernel.fence(epoch_number(effect.epoch), effect.fence_ns, effect.lease_ns)
+            case SetTerm():
+                self._terms.set(effect.term)
+            case ClearTerm():
+                self._terms.clear()
+            case ReadTerm():
+                self.do(self._ownership.term_read(self._terms.read(), boot_ns()))
+            case SetEntry():
+                self._set_entry(effect)
+            case ClearEntry():
+                self._clear_entry(effect)
 
     def _set_entry(self, effect: SetEntry) -> None:
         self._standings.own(effect.vip, epoch_number(effect.epoch))
@@ -199,6 +222,23 @@ class Leases:
     def _happened(self, vip: Address, effects: Iterable[Effect]) -> None:
         self.do(effects)
         self._changed(vip)
+
+    async def _request(self, effect: _Request) -> None:
+        match effect:
+            case WriteHeartbeat():
+                await self._write_heartbeat(effect)
+            case ReadHeartbeat():
+                await self._read_heartbeat(effect)
+            case DeleteHeartbeat():
+                await self.requests.delete_heartbeat(effect)
+            case ListOwnClaims():
+                await self._list_own_claims()
+            case WriteClaim():
+                await self._write_claim(effect)
+            case DeleteClaim():
+                await self._delete_claim(effect)
+            case ReadClaim():
+                await self._read_claim(effect)
 
     # ---- heartbeats ----
 
@@ -263,7 +303,7 @@ class Leases:
         else:
             self.claim_seen(vip, found)
 
-    async def _list_own_claims(self, _effect: ListOwnClaims) -> None:
+    async def _list_own_claims(self) -> None:
         try:
             listed = await self.requests.list_own_claims()
         except ClusterError as error:
@@ -342,34 +382,3 @@ def _outcome_of(written: Written) -> tuple[Outcome, Version | None, int]:
         case Refused():
             return Outcome.REFUSED, None, 0
     return Outcome.UNKNOWN, None, 0
-
-
-Performer: TypeAlias = Callable[[Leases, Any], None]
-_Request: TypeAlias = Callable[[Leases, Any], Coroutine[Any, Any, None]]
-
-
-def _now(request: _Request) -> Performer:
-    return lambda leases, effect: leases._at_once.add(lambda: request(leases, effect))  # noqa: SLF001
-
-
-def _by_and_by(request: _Request) -> Performer:
-    """Performs an effect by a request that waits for its turn."""
-    return lambda leases, effect: leases._claiming.add(lambda: request(leases, effect))  # noqa: SLF001
-
-
-_PERFORMERS: dict[type[Any], Performer] = {
-    SetFence: Leases._set_fence,  # noqa: SLF001
-    SetTerm: lambda leases, effect: leases._terms.set(effect.term),  # noqa: SLF001
-    ClearTerm: lambda leases, _: leases._terms.clear(),  # noqa: SLF001
-    ReadTerm: Leases._read_term,  # noqa: SLF001
-    SetEntry: Leases._set_entry,  # noqa: SLF001
-    ClearEntry: Leases._clear_entry,  # noqa: SLF001
-    WriteHeartbeat: _now(Leases._write_heartbeat),  # noqa: SLF001
-    ReadHeartbeat: _now(Leases._read_heartbeat),  # noqa: SLF001
-    DeleteHeartbeat: _now(lambda leases, effect: leases.requests.delete_heartbeat(effect)),
-    ListOwnClaims: _now(Leases._list_own_claims),  # noqa: SLF001
-    WriteClaim: _by_and_by(Leases._write_claim),  # noqa: SLF001
-    DeleteClaim: _by_and_by(Leases._delete_claim),  # noqa: SLF001
-    ReadClaim: _by_and_by(Leases._read_claim),  # noqa: SLF001
-    Probe: Leases._ask_segment,  # noqa: SLF001
-}
