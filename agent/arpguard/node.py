@@ -82,12 +82,6 @@ class ThisNode:
         """What the kernel has now; observing, before the agent has written anything."""
         return self.control.read() or NodeControl(mode=Mode.OBSERVE, generation=0)
 
-    def read_cluster(self) -> ClusterState | None:
-        """What is known of the cluster now; None when it runs standalone, or no agent is asked."""
-        if self.cluster is not None:
-            self.cluster.refresh()
-        return self.cluster
-
     def read_totals(self) -> tuple[Tally, EventAccount, dict[Vouched, int]]:
         """All decisions on this node so far, and the kernel's accounts of events and of frames of vouching."""
         return read_totals(self.totals)

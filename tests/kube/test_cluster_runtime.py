@@ -135,7 +135,7 @@ async def test_announcer_that_is_not_installed_is_no_problem(one):
     one.put(recorded("metallb/service", **FOLLOWING))
     async with a_side(one, NODE) as side:
         await waited(lambda: one.count(NODE, "list", "leases"))
-        await until(lambda: side.kube.state.complete)
+        await until(lambda: side.ready)
 
         assert not side.problems
 
@@ -191,7 +191,7 @@ async def test_look_that_failed_found_nothing_out_and_is_tried_again_soon(one):
         assert not side.kube.state.complete
 
         one.fault(NODE)
-        await until(lambda: side.kube.state.complete, 15)
+        await until(lambda: side.ready, 15)
         await until(lambda: not side.problems)
 
         assert kernel.kind(FOLLOWED) is Kind.DELEGATED
@@ -236,7 +236,7 @@ async def test_announcers_are_followed_where_the_configuration_has_them(one):
     one.put(objects.namespace("kube-vip"), lock, service)
     one.configure(CONFIG)
     async with a_side(one, NODE, configmap=CONFIGMAP) as side:
-        await until(lambda: side.kube.state.complete, 10)
+        await until(lambda: side.ready, 10)
         assert side.kernel.kind(FOLLOWED) is Kind.UNCLAIMED
 
         one.configure(CONFIG[:-1] + ", follow: {kube_vip: {namespace: kube-vip, lease: services-lock}}}")
@@ -284,7 +284,7 @@ async def test_leader_of_metallb_that_comes_back_is_let_through_though_no_object
     for event in ("worker-1", "worker-2"):  # after an hour
         scene.delete(f"/api/v1/namespaces/shop/events/web.{event}")
     async with a_side(scene, "worker-1", kernel) as here:
-        await until(lambda: here.kube.state.complete, 10)
+        await until(lambda: here.ready, 10)
         await until(lambda: scene.count("worker-1", "list", "events") > 3)
         assert here.kernel.kind(FOLLOWED) is Kind.DELEGATED
         assert "worker-1 was followed last" in here.kube.state.origin(FOLLOWED).follows
@@ -392,7 +392,7 @@ async def test_kernel_keeps_followed_vips_until_their_announcer_was_read(one):
         await until(lambda: side.reconciler.state.control is not None)
         assert kernel.kind(FOLLOWED) is Kind.DELEGATED
         one.fault(NODE)
-        await until(lambda: side.kube.state.complete, 15)
+        await until(lambda: side.ready, 15)
         await until(lambda: kernel.kind(FOLLOWED) is Kind.DELEGATED)
 
         assert not [told for told in kernel.told if told.startswith(("entry", "delete"))]

@@ -131,7 +131,7 @@ async def test_restart_within_the_lease_keeps_what_it_has(one):
         await until(lambda: side.renewals.renewed_ns is not None)
         before = side.renewals.renewed_ns
         await until(lambda: side.renewals.renewed_ns > before)
-        await until(lambda: side.kube.state.complete)
+        await until(lambda: side.ready)
 
         assert kernel.entry(A) == first
         assert not [told for told in kernel.told if told.startswith(("entry", "delete"))]
@@ -151,7 +151,7 @@ async def test_restart_keeps_what_it_has_though_claims_are_heard_of_before_the_o
         await until(lambda: list(side.kube._cluster.heartbeats))
         assert not side.joined
         await until(lambda: side.renewals.renewed_ns is not None)
-        await until(lambda: side.kube.state.complete)
+        await until(lambda: side.ready)
 
         assert not [told for told in kernel.told if told.startswith(("entry", "delete"))]
         assert one.claim(A)["resourceVersion"] == claimed
@@ -590,7 +590,7 @@ async def test_restarted_agent_publishes_its_links_before_the_configmap_is_read(
 
         assert side.settings.in_force.source != f"ConfigMap {HOME}/{CONFIGMAP}"
         assert one.lease(f"node.{NODE}")["annotations"]["arpguard.io/links"] == published
-        await until(lambda: side.kube.state.complete, 10)
+        await until(lambda: side.ready, 10)
 
 
 @in_loop

@@ -414,7 +414,6 @@ async def test_who_vouches_for_whom_can_be_read(two):
 
 
 def _state(side: Side) -> VouchingState:
-    side.kube.state.refresh()
     return side.kube.state.vouching
 
 

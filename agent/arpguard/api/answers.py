@@ -61,7 +61,7 @@ def get_status(node: ThisNode, _request: pb.GetStatusRequest) -> pb.GetStatusRes
         mode=pb.Mode.ValueType(control.mode),
         links=_links(node),
         epoch=control.epoch,
-        kubernetes=clustering.kubernetes(node.read_cluster(), clock),
+        kubernetes=clustering.kubernetes(node.cluster, clock),
         problems=_shortened(node.state.problems),
         drift=pb.Drift(entries=drift.entries, programs=drift.programs, control=drift.control),
         events=pb.EventAccount(
@@ -351,7 +351,7 @@ def _ownership(node: ThisNode, control: NodeControl, address: Address, link: Lin
     around, grants = range_of(address, link.ifindex, node.state.ranges), node.read_grants()
     now = node.name, link, node.state.links, node.surroundings, control, boot_ns()
     scene = Viewpoint(*now, around, grants, node.keepalived, node.waits)
-    state = node.read_cluster()
+    state = node.cluster
     cluster = clustering.in_cluster(state, address, vip) if state else None
     found = explain_ownership(address, source, vip, entry, scene, cluster)
 

@@ -26,7 +26,7 @@ def statuses(node: ThisNode) -> dict[str, _Status]:
     `kubernetes` is UNKNOWN while the agent runs without it. It is not part of the whole: an agent that is restarted
     because the API server is away comes no nearer to it.
     """
-    cluster = node.read_cluster()
+    cluster = node.cluster
     attached = {attachment.ifindex for attachment in node.state.attachments}
     guarded = all(link.ifindex in attached for link in node.state.links)
     told = node.state.control is not None and node.control.read() is not None

@@ -1,8 +1,8 @@
 """What the agent knows of the cluster, for those who read: the API and the metrics."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from typing import Protocol
 
 from arpguard.addresses import Address, MacAddress
 from arpguard.core.claimwords import Candidate
@@ -15,36 +15,77 @@ from arpguard.core.vouching.state import VouchingState
 from arpguard.model import Vip
 
 
-@dataclass(slots=True)
-class ClusterState:
-    """What is known now: what can be asked for at any time, and what `refresh` brings up to date.
+class ClusterState(Protocol):
+    """What is known at the moment at which it is asked for."""
 
-    `origin`: where an address comes from, and why it is not a VIP. `published`: nodes by their MACs.
-    `sources`: what is followed, by the resource's name. `complete`: all of it was read at least once. `vips` has all
-    VIPs, of the configuration and of the cluster. `renewed_ns` (boot clock): when the last renewal that succeeded was
-    sent; `renewal_lost`: why none succeeds.
-    `vouching`: its state, None if it is off. `nobody`: the elected VIPs that no node may own. `nodes` are the Node
-    objects by name, `members` the nodes as an election sees them. `writes` counts (kind of object, outcome), as in
-    ("heartbeat", "applied"); `events` counts Events that were "written" and "dropped".
-    """
+    @property
+    def server(self) -> str:
+        """The API server's URL."""
 
-    server: str
-    namespace: str
-    candidates: Callable[[Vip], tuple[Candidate, ...]]
-    holder: Callable[[Address], Holder]
-    origin: Callable[[Address], Origin]
-    refresh: Callable[[], None]
-    published: Callable[[], Mapping[MacAddress, str]] = dict
-    times: Times = field(default_factory=lambda: Times(0, 0, 0, 0))
-    complete: bool = False
-    sources: Mapping[str, SourceState] = field(default_factory=dict)
-    vips: Mapping[Address, Vip] = field(default_factory=dict)
-    nobody: frozenset[Address] = frozenset()
-    nodes: Mapping[str, Node] = field(default_factory=dict)
-    members: tuple[Member, ...] = ()
-    renewed_ns: int | None = None
-    renewal_lost: str = ""
-    yielding: bool = False
-    vouching: VouchingState | None = None
-    writes: Counter[tuple[str, str]] = field(default_factory=Counter)
-    events: Counter[str] = field(default_factory=Counter)
+    @property
+    def namespace(self) -> str:
+        """The agents' namespace."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether all of it was read at least once."""
+
+    @property
+    def sources(self) -> Mapping[str, SourceState]:
+        """What is followed, by the resource's name."""
+
+    @property
+    def vips(self) -> Mapping[Address, Vip]:
+        """All VIPs, of the configuration and of the cluster."""
+
+    @property
+    def nobody(self) -> frozenset[Address]:
+        """The elected VIPs that no node may own."""
+
+    @property
+    def nodes(self) -> Mapping[str, Node]:
+        """The Node objects, by name."""
+
+    @property
+    def members(self) -> tuple[Member, ...]:
+        """The nodes as an election sees them."""
+
+    @property
+    def times(self) -> Times:
+        """The current lengths of this node's lease."""
+
+    @property
+    def renewed_ns(self) -> int | None:
+        """When (boot clock) the last renewal that succeeded was sent."""
+
+    @property
+    def renewal_lost(self) -> str:
+        """Why no renewal succeeds."""
+
+    @property
+    def yielding(self) -> bool:
+        """Whether another agent speaks as this node."""
+
+    @property
+    def vouching(self) -> VouchingState | None:
+        """The state of vouching; None if it is off."""
+
+    @property
+    def writes(self) -> Counter[tuple[str, str]]:
+        """How often Leases were written, by kind of object and outcome, as in ("heartbeat", "applied")."""
+
+    @property
+    def events(self) -> Counter[str]:
+        """How many Events were "written" and "dropped"."""
+
+    def candidates(self, vip: Vip) -> tuple[Candidate, ...]:
+        """The nodes that might own an elected VIP, by preference."""
+
+    def holder(self, address: Address) -> Holder:
+        """Who has an elected VIP, by its claim."""
+
+    def origin(self, address: Address) -> Origin:
+        """Where an address comes from, and why it is not a VIP."""
+
+    def published(self) -> Mapping[MacAddress, str]:
+        """Nodes by their MACs."""

@@ -444,7 +444,7 @@ class NodeCollector(Collector):
         for metric in _NODE:
             yield _filled(metric, sample)
 
-        state = self._node.read_cluster()
+        state = self._node.cluster
         if state is not None:
             of_cluster = look_at_cluster(state, self._node.state.entries)
             for of_kubernetes in CLUSTER:

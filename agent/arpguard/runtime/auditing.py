@@ -156,7 +156,8 @@ class Auditing:
 
     def _known(self) -> frozenset[str]:
         """The nodes whose MACs are known."""
-        return frozenset(self._plane.published().values())
+        cluster = self._node.cluster
+        return frozenset(cluster.published().values()) if cluster is not None else frozenset()
 
     def _expected(self, key: EntryKey, known: frozenset[str]) -> Expected | None:
         entry = self._node.state.entries.get(key)

@@ -1,6 +1,5 @@
 """What says which VIPs there are, and whose: the configuration alone, or a cluster (`cluster/kubernetes.py`)."""
 
-from collections.abc import Mapping
 from enum import Enum
 from typing import Protocol
 
@@ -54,9 +53,6 @@ class ControlPlane(Protocol):
     def owner_of(self, vip: Address) -> KnownOwner:
         """Who has a VIP."""
 
-    def published(self) -> Mapping[MacAddress, str]:
-        """Nodes by their MACs."""
-
     async def who(self, mac: MacAddress) -> Claimant:
         """Whose a MAC address is."""
 
@@ -103,10 +99,6 @@ class Standalone:
         """The node that the configuration names."""
         _, found = self._settings.in_force.find(vip)
         return KnownOwner(found.owner.node if found else "")
-
-    def published(self) -> Mapping[MacAddress, str]:
-        """It knows no other node's MACs."""
-        return {}
 
     async def who(self, mac: MacAddress) -> Claimant:
         """A virtual router, or a host outside."""

@@ -204,6 +204,11 @@ class Side:
         return isinstance(self.membership, Membership)
 
     @property
+    def ready(self) -> bool:
+        """Whether a pass is done with all that the cluster has."""
+        return self.kube._is_ready
+
+    @property
     def renewals(self):
         return self.membership.renewals
 

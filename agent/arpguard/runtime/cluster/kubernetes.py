@@ -9,9 +9,7 @@ from dataclasses import replace
 from arpguard.addresses import Address, MacAddress
 from arpguard.core.auditing import Audited
 from arpguard.core.basis import Asked
-from arpguard.core.bounding import some
 from arpguard.core.claimants import Claimant
-from arpguard.core.clusterstate import ClusterState
 from arpguard.core.conflicts import KnownOwner
 from arpguard.core.decisions import Report
 from arpguard.core.electing import Wishes
@@ -29,10 +27,12 @@ from arpguard.runtime.cluster.ending import ASK_S, Ending
 from arpguard.runtime.cluster.here import Here
 from arpguard.runtime.cluster.joining import Left, join
 from arpguard.runtime.cluster.judging import Judge
+from arpguard.runtime.cluster.livestate import LiveState
 from arpguard.runtime.cluster.member import Membership
 from arpguard.runtime.cluster.objects import AgentIdentity, Cluster
 from arpguard.runtime.cluster.outlook import Outlook
 from arpguard.runtime.cluster.ownedby import OwnedBy
+from arpguard.runtime.cluster.problems import problems_of, problems_of_elections
 from arpguard.runtime.cluster.reports import Reports
 from arpguard.runtime.conflicts import Conflicts
 from arpguard.runtime.controlplane import End
@@ -57,10 +57,13 @@ WITHDRAW_S = 10.0
 #    ^  ^                 |                          |
 #    |  |                 | heartbeats, claims       | VIPs
 #    |  | Leases          v                          v
-#    |  +----------- Aside, then Membership       Outlook ---> Asked, for a pass
+#    |  +----------------- Membership             Outlook ---> Asked, for a pass
 #    |                    |         |
 #    |                    |         +--- elected VIPs, fence ---> Reconciler
 #    |                    | holders
+#    |                    v
+#    |                LiveState ---> who reads: API and metrics
+#    |                    | who has what
 #    |                    v
 #    | Events           Judge <--- rival claims
 #    |                    | those that count
@@ -71,8 +74,8 @@ WITHDRAW_S = 10.0
 #    |
 #    +-- Ending: why this agent stops
 #
-# Three Protocols lead against these arrows, and Kubernetes implements them: Cluster reports changes to ObjectListener,
-# Membership what it does to MemberListener, and Judge asks Knowledge who has what.
+# Two Protocols lead against these arrows, and Kubernetes implements them: Cluster reports changes to ObjectListener,
+# and Membership what it does to MemberListener.
 class Kubernetes:
     """Everything that has to do with the API server, which need not run yet. Wakes `passes` to ask for a pass."""
 
@@ -97,24 +100,22 @@ class Kubernetes:
         self._alone = asyncio.Event()
         self._outlook = Outlook(settings.config.lease)
         self._cluster = Cluster(clients[0], access.host, identity, self, self._left.followed(identity.node))
-        self._membership: Membership | Aside = Aside(self._cluster, self._outlook)
-        self._reports = Reports(identity.node, EventWriter(clients[0], identity.node), self._cluster, self._outlook)
+        events = EventWriter(clients[0], identity.node)
+        self.state = LiveState(
+            access.host, identity.namespace, identity.node, kernel.state, self._cluster, self._outlook, events
+        )
+        self._reports = Reports(identity.node, events, self._cluster, self._outlook)
         self._owned_by = OwnedBy(clients[0], identity.node, self._cluster, kernel.tenures, self.look)
-        self._judge = Judge(self, conflicts, self._reports)
+        self._judge = Judge(self.state, conflicts, self._reports)
         self._asked = Asked(settings.config, 0, {}, complete=False)
         self._decided_by: tuple[object, ...] | None = None  # None: no pass is done yet
         self._is_ready = False
         self._ending = Ending(clients[0], identity.namespace, identity.node)
         self._wishes = Wishes()
-        self.state = ClusterState(
-            access.host,
-            identity.namespace,
-            candidates=self._membership.candidates,
-            holder=self._membership.holder,
-            origin=self._cluster.origin,
-            refresh=self._refresh_state,
-            published=self.published,
-        )
+
+    @property
+    def _membership(self) -> Membership | Aside:
+        return self.state.member
 
     async def run(self) -> None:
         """Runs until it is cancelled."""
@@ -134,10 +135,8 @@ class Kubernetes:
         limit_s = timeout_s(times_of(self._outlook.lease))
         hearts, others = (Records(LeaseWriter(each, self._identity.namespace, limit_s)) for each in self._clients[1:])
         trace = self._settings.trace
-        self._membership = membership = await join(
-            here, self._left, (hearts, others), self._alone, self._read_secret, trace
-        )
-        self._refresh_state()
+        membership = await join(here, self._left, (hearts, others), self._alone, self._read_secret, trace)
+        self.state.joined(membership)
         await membership.run()
 
     async def _read_secret(self, name: str) -> bytes:
@@ -199,8 +198,12 @@ class Kubernetes:
         outlook.known = known and self._decided_by is not None  # no link is known before the first pass is done
         self._membership.vips_changed(seen_before)
         self._reports.news(self._membership.members, self._wishes)
+        problems = (
+            *problems_of(self._identity.node, cluster, outlook, self.state, self._owned_by.problem),
+            *problems_of_elections(self._wishes, outlook),
+        )
         closing = cluster.closing(config, surroundings)
-        self._asked = Asked(config, generation, vips, complete, tuple(self._problems()), closing)
+        self._asked = Asked(config, generation, vips, complete, problems, closing)
         return self._asked
 
     def _read_configmap(self) -> None:
@@ -228,7 +231,6 @@ class Kubernetes:
             self._membership.wake()
 
         self._reports.map_full(is_full=bool(self._kernel.state.left_out))
-        self._refresh_state()
         before, self._wishes = self._wishes, self._membership.wishes
         if (before.nobody, before.apart) != (self._wishes.nobody, self._wishes.apart):
             self.look()
@@ -240,49 +242,6 @@ class Kubernetes:
         collected = outlook.collected
         found = (cluster.nodes, cluster.known, collected.vips, collected.undecided, outlook.known, outlook.lease)
         return (state.links, mode, *found)
-
-    def _problems(self) -> Iterable[str]:
-        yield from self._outlook.collected.problems
-        yield from self._cluster.announcers.all_problems
-        for name, source in self._cluster.sources.items():
-            if source.lost:
-                yield f"Kubernetes: lost the watch on {name}; their last known state is going stale: {source.lost}"
-        if self._membership.renewals.lost:
-            yield f"Kubernetes: cannot renew the lease: {self._membership.renewals.lost}"
-        if self._owned_by.problem:
-            yield f"Kubernetes: {self._owned_by.problem}"
-        if self._membership.yielding:
-            yield f"Kubernetes: another agent uses the node name {self._identity.node}, so this one is silent"
-        if (vouching := self._membership.vouching) is not None:
-            yield from vouching.problems
-        yield from self._unowned()
-
-    def _unowned(self) -> Iterable[str]:
-        """What is wrong with elections."""
-        if self._wishes.nobody:
-            names = some(sorted(map(str, self._wishes.nobody)))
-            yield f"no node may own {names}: `arpguard explain ADDRESS` says why for each node"
-        if self._wishes.apart:
-            apart = sorted(self._wishes.apart, key=str)
-            pairs = some([f"{self._outlook.lead(address)} and {address}" for address in apart])
-            yield (
-                f"no node may own both {pairs}, so each is elected by itself: "
-                "`arpguard explain ADDRESS` says why for each node"
-            )
-
-    def _refresh_state(self) -> None:
-        membership, state = self._membership, self.state
-        state.candidates, state.holder = membership.candidates, membership.holder
-        state.complete = self._cluster.complete
-        state.sources = self._cluster.sources
-        state.vips = self._outlook.collected.vips
-        state.nobody = membership.wishes.nobody
-        state.nodes, state.members = self._cluster.nodes, membership.members
-        state.yielding, state.vouching = membership.yielding, membership.vouching
-        state.times = membership.times
-        state.renewed_ns, state.renewal_lost = membership.renewals.renewed_ns, membership.renewals.lost
-        state.writes = membership.writes
-        state.events = Counter(written=self._reports.events.written, dropped=self._reports.events.dropped)
 
     # ---- who makes a rival claim ----
 
@@ -300,41 +259,9 @@ class Kubernetes:
         published = (link.mac for heartbeat in self._membership.heartbeats for link in heartbeat.links)
         return mac in (link.mac for link in self._kernel.state.links) or mac in published
 
-    def published(self) -> dict[MacAddress, str]:
-        """Nodes by the MACs in their heartbeats; for this node all links count, guarded or not."""
-        heard = {link.mac: heartbeat.node for heartbeat in self._membership.heartbeats for link in heartbeat.links}
-        own = (*self._outlook.surroundings.links, *self._kernel.state.links)
-        return heard | {link.mac: self._identity.node for link in own if not link.mac.is_zero}
-
-    def addresses(self) -> dict[Address, str]:
-        """Nodes by the addresses of their Node objects."""
-        return {address: name for name, node in self._cluster.nodes.items() for address in node.addresses}
-
-    def unheard(self) -> frozenset[str]:
-        """Nodes whose agents do not renew."""
-        return frozenset(self._cluster.nodes) - self._membership.alive
-
     def owner_of(self, vip: Address) -> KnownOwner:
         """Who has a VIP: by a valid claim if it is elected, else by its source."""
-        found = self._outlook.vip(vip)
-        is_heard = not any(source.lost for source in self._cluster.sources.values())
-        if found is None:
-            return KnownOwner("", is_sure=False)
-        if found.owner.kind is OwnerKind.KEEPALIVED:
-            return KnownOwner("", is_sure=False)  # each node knows of itself alone
-        if not found.elected:
-            return KnownOwner(found.owner.node, is_sure=is_heard)
-        return self._owner_by_claim(vip, is_heard=is_heard)
-
-    def _owner_by_claim(self, vip: Address, *, is_heard: bool) -> KnownOwner:
-        holder = self._membership.holder(vip)
-        is_valid = holder.void is False and holder.alive
-        is_mine = holder.node == self._identity.node
-        return KnownOwner(
-            node=holder.node if is_valid else "",
-            is_sure=is_heard and holder.void is not None and (is_valid or not is_mine),
-            own_since_ns=self._membership.owned_since_ns(vip) if is_valid and is_mine else None,
-        )
+        return self.state.owner_of(vip)
 
     async def who(self, mac: MacAddress) -> Claimant:
         """Whose a MAC address is."""
@@ -343,10 +270,6 @@ class Kubernetes:
     def answered_by_others(self, audited: Audited) -> None:
         """Posts what an audit found."""
         self._reports.answered_by_others(audited)
-
-    def recheck(self, vip: Address) -> None:
-        """Reads the claim to a VIP from the server: it may no longer be this node's."""
-        self._membership.recheck(vip)
 
     # ---- the end ----
 
