@@ -54,8 +54,8 @@ class Auditor(Protocol):
 class ThisNode:
     """Who this node is, its kernel objects, and what the agent knows.
 
-    `started_ns` (CLOCK_BOOTTIME), `in_force` and `auditor` are None when no agent is asked, but its pinned objects;
-    `cluster` also when it runs standalone.
+    `started_ns` (CLOCK_BOOTTIME) and `in_force` are None when no agent is asked, but its pinned objects; `cluster` also
+    when it runs standalone.
     """
 
     name: str
@@ -73,7 +73,6 @@ class ThisNode:
     in_force: ConfigInForce | None = None
     cluster: ClusterState | None = None
     audits: AuditBook = field(default_factory=AuditBook)
-    auditor: Auditor | None = None
     keepalived: InstanceStates = field(default_factory=InstanceStates)
     tenures: Tenures = field(default_factory=Tenures)
     waits: bool = False  # whether passes change nothing in the kernel yet

@@ -38,7 +38,7 @@ from arpguard.core.keepalived import owner_shown, resolved
 from arpguard.core.stimulus import STRANGERS, Operation, Party, build_stimulus
 from arpguard.dataplane.explain import try_frame
 from arpguard.model import Attachment, EntryKey, Link, NodeControl, Vip, VipEntry
-from arpguard.node import Busy, ThisNode
+from arpguard.node import Auditor, Busy, ThisNode
 from arpguard.v1 import agent_pb2 as pb
 from arpguard.verdict import VIP_KINDS, Hook, Kind, Mode, Reason, Verdict
 
@@ -191,14 +191,14 @@ def list_audits(node: ThisNode, request: pb.ListAuditsRequest) -> pb.ListAuditsR
     )
 
 
-async def audit_vip(node: ThisNode, request: pb.AuditVipRequest) -> pb.AuditVipResponse:
-    """AuditVip."""
+async def audit_vip(node: ThisNode, auditor: Auditor | None, request: pb.AuditVipRequest) -> pb.AuditVipResponse:
+    """AuditVip. `auditor` None: nobody asks on this node."""
     address = read_address("address", request.address)
     if not any(EntryKey(link.ifindex, address) in node.state.entries for link in node.state.links):
         raise _unguarded(node, address)
 
     try:
-        found = await node.auditor.ask(address) if node.auditor is not None else []
+        found = await auditor.ask(address) if auditor is not None else []
     except Busy:
         raise RequestError(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many audits are waiting: ask again later") from None
     if not found:

@@ -22,7 +22,7 @@ from arpguard.api.watching import Broadcast
 from arpguard.config.model import GrpcConfig, TlsConfig, is_local
 from arpguard.core.decisions import Report
 from arpguard.errors import ConfigError, ListenError, Problem
-from arpguard.node import ThisNode
+from arpguard.node import Auditor, ThisNode
 from arpguard.paths import close_to_others, exposed
 from arpguard.v1 import agent_pb2_grpc
 
@@ -53,9 +53,9 @@ class ApiServer:
     crowd a port.
     """
 
-    def __init__(self, node: ThisNode, meter: Meter, config: GrpcConfig) -> None:
+    def __init__(self, node: ThisNode, meter: Meter, config: GrpcConfig, auditor: Auditor | None = None) -> None:
         self._broadcast, self._health = Broadcast(), Health(node)
-        self._service = AgentService(node, self._broadcast, meter)
+        self._service = AgentService(node, self._broadcast, meter, auditor)
         self._meter = meter
         self._credentials = _credentials(config.tls) if config.tls else None
         self._waiting = list(config.listen)

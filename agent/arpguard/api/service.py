@@ -12,7 +12,7 @@ from arpguard.api.messages import MessageClock
 from arpguard.api.requests import MAX_PAGE_SIZE, stopping
 from arpguard.api.watching import Broadcast
 from arpguard.clock import boot_ns
-from arpguard.node import ThisNode
+from arpguard.node import Auditor, ThisNode
 from arpguard.units import NS_PER_MS, NS_PER_S
 from arpguard.v1 import agent_pb2 as pb
 from arpguard.v1 import agent_pb2_grpc
@@ -67,8 +67,9 @@ class _Kept:
 class AgentService(agent_pb2_grpc.AgentServiceServicer):
     """The methods; RequestError becomes the call's status in api/calls.py."""
 
-    def __init__(self, node: ThisNode, broadcast: Broadcast, meter: Meter) -> None:
+    def __init__(self, node: ThisNode, broadcast: Broadcast, meter: Meter, auditor: Auditor | None) -> None:
         self._node = node
+        self._auditor = auditor
         self._broadcast = broadcast
         self._meter = meter
         self._kept = _Kept()
@@ -96,7 +97,7 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
         return await self._kept.answer(answers.list_audits, self._node, request)
 
     async def AuditVip(self, request: pb.AuditVipRequest, _context: object) -> pb.AuditVipResponse:  # noqa: D102, N802
-        return await answers.audit_vip(self._node, request)
+        return await answers.audit_vip(self._node, self._auditor, request)
 
     async def WatchDecisions(  # noqa: N802
         self, request: pb.WatchDecisionsRequest, _context: object

@@ -8,7 +8,7 @@ import asyncio
 
 from arpguard.core.decisions import Report
 from arpguard.errors import ListenError
-from arpguard.node import ThisNode
+from arpguard.node import Auditor, ThisNode
 from arpguard.runtime.settings import Settings
 from arpguard.runtime.waking import RETRY_S, Alarm
 
@@ -16,13 +16,13 @@ from arpguard.runtime.waking import RETRY_S, Alarm
 class _Servers:
     """What serves: the gRPC API and, on `metrics`, the exporter. Raises ConfigError for TLS files it cannot use."""
 
-    def __init__(self, node: ThisNode, settings: Settings) -> None:
+    def __init__(self, node: ThisNode, auditor: Auditor, settings: Settings) -> None:
         from arpguard.api.server import ApiServer  # noqa: PLC0415 - see above
         from arpguard.observe.exporter import Exporter  # noqa: PLC0415
         from arpguard.observe.metrics import ApiMetrics, node_registry  # noqa: PLC0415
 
         self.registry = node_registry(node)
-        self.api = ApiServer(node, ApiMetrics(self.registry), settings.config.grpc)
+        self.api = ApiServer(node, ApiMetrics(self.registry), settings.config.grpc, auditor)
         self.exporter = Exporter()
         self._metrics = settings.started_with.metrics.listen
 
@@ -45,12 +45,13 @@ class _Servers:
 class Serving:
     """Wakes `passes` when its `problems` have changed."""
 
-    def __init__(self, node: ThisNode, settings: Settings, passes: Alarm) -> None:
+    def __init__(self, node: ThisNode, auditor: Auditor, settings: Settings, passes: Alarm) -> None:
         self._node = node
+        self._auditor = auditor
         self._settings = settings
         self._passes = passes
         # TLS files that cannot be used end a start before it guards anything.
-        self._servers = _Servers(node, settings) if settings.config.grpc.tls else None
+        self._servers = _Servers(node, auditor, settings) if settings.config.grpc.tls else None
         self.problems: tuple[str, ...] = ()
 
     async def run(self) -> None:
@@ -61,7 +62,7 @@ class Serving:
 
     async def serve(self) -> None:
         """Starts what it does not serve yet."""
-        self._servers = self._servers or _Servers(self._node, self._settings)
+        self._servers = self._servers or _Servers(self._node, self._auditor, self._settings)
         problems = tuple(await self._servers.serve())
         if problems != self.problems:
             self.problems = problems

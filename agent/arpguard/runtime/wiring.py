@@ -114,8 +114,8 @@ async def build(
         cluster=plane.state,
         tenures=kernel.tenures,
     )
-    this_node.auditor = auditing = Auditing(this_node, settings, plane)
-    serving = Serving(this_node, settings, wanted)
+    auditing = Auditing(this_node, settings, plane)
+    serving = Serving(this_node, auditing, settings, wanted)
     events = EventReader(maps["events"], Decisions(this_node, serving, auditing, plane).take)
 
     # What keeps the kernel up to date

@@ -39,6 +39,14 @@ def parts_of(tree: ast.AST) -> set[str]:
     return {name.name for node in froms if node.module.startswith("arpguard.runtime") for name in node.names}
 
 
+def test_every_part_is_complete_when_it_is_made():
+    """None gets another one afterwards."""
+    tree = ast.parse((FOLDER / "wiring.py").read_text(encoding="utf-8"))
+
+    stored = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)]
+    assert [ast.unparse(node) for node in stored] == []
+
+
 @pytest.mark.parametrize(("module", "name"), [("wiring.py", "build"), ("cluster/kubernetes.py", "Kubernetes")])
 def test_a_diagram_has_the_parts_that_are_made(module, name):
     text = (FOLDER / module).read_text(encoding="utf-8")
