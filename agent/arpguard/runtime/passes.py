@@ -19,7 +19,7 @@ from arpguard.runtime.keepalived import Keepalived
 from arpguard.runtime.kernel.announcing import Announcing
 from arpguard.runtime.kernel.listening import Listening
 from arpguard.runtime.kernel.pinned import Pinned
-from arpguard.runtime.kernel.reconciler import Reconciler
+from arpguard.runtime.kernel.reconciler import Reconciler, SmallPass
 from arpguard.runtime.linkwatch import LinkWatch
 from arpguard.runtime.settings import Settings
 from arpguard.runtime.waking import Alarm
@@ -80,7 +80,7 @@ class Passes:
             self._kernel.wait(asked.problems)
             return
 
-        if whole or not self._kernel.update(asked, surroundings, boot_ns()):
+        if whole or self._kernel.update(asked, surroundings, boot_ns()) is SmallPass.NEEDS_WHOLE:
             await self._kernel.apply(asked, surroundings, boot_ns())
 
         self._plane.passed()

@@ -34,6 +34,7 @@ from arpguard.runtime.cluster.standings import Standings
 from arpguard.runtime.cluster.terms import ReadSecret, Terms
 from arpguard.runtime.cluster.tracing import TracedLeases
 from arpguard.runtime.cluster.vouching import Vouching
+from arpguard.runtime.kernel.reconciler import SmallPass
 from arpguard.runtime.tracefile import TraceFile
 from arpguard.runtime.waking import is_set_within
 from arpguard.units import NS_PER_S
@@ -87,7 +88,8 @@ async def join(
     terms = Terms(here, read_secret)
     kept = left.kept(found, terms.read())
     if not kept.epoch:
-        if left.owned and not here.kernel.take_standings(dict.fromkeys(left.owned, NOBODY), boot_ns()):
+        nobodys = dict.fromkeys(left.owned, NOBODY)
+        if nobodys and here.kernel.take_standings(nobodys, boot_ns()) is SmallPass.NEEDS_WHOLE:
             here.listener.look()
         await _outlive(found, alone)
 

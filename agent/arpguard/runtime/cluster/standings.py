@@ -9,6 +9,7 @@ from arpguard.core.desired import NOBODY
 from arpguard.core.ownership.machine import Ownership
 from arpguard.model import Standing
 from arpguard.runtime.cluster.here import Here
+from arpguard.runtime.kernel.reconciler import SmallPass
 from arpguard.verdict import Kind
 
 
@@ -98,7 +99,7 @@ class Standings:
     def refresh(self, vips: Iterable[Address]) -> None:
         """Tells the kernel how VIPs stand now."""
         standings = {vip: self._standing(vip) for vip in vips}
-        if standings and not self._here.kernel.take_standings(standings, boot_ns()):
+        if standings and self._here.kernel.take_standings(standings, boot_ns()) is SmallPass.NEEDS_WHOLE:
             self._here.listener.look()
 
     def _standing(self, vip: Address) -> Standing:

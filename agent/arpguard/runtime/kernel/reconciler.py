@@ -4,7 +4,8 @@ Each part of it is the one writer of something: `table` of the maps of entries a
 value, `vouching` of the voucher's term, `attaching` of programs, `speaking` of what there is to announce. The order
 between them is decided here.
 
-Every pass reads back what the kernel has, repairs what others changed (drift), and writes the difference.
+A whole pass (`apply`) reads back what others have changed in the kernel (drift), repairs it, and writes the difference.
+A small one (`update`) and the outcome of elections (`take_standings`) only write what has changed since.
 Entries come before the programs that read them, and programs are replaced through their links: no frame is ever
 judged by half a configuration.
 """
@@ -13,6 +14,7 @@ import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from enum import Enum
 from itertools import product
 
 from arpguard.addresses import Address, address_order
@@ -44,6 +46,13 @@ from arpguard.runtime.kernel.vouching import TermWriter, VouchingMaps
 from arpguard.verdict import Kind, Mode, Reason
 
 log = logging.getLogger(__name__)
+
+
+class SmallPass(Enum):
+    """Whether a few changes were written by themselves, or more has to be done for them."""
+
+    DONE = "done"
+    NEEDS_WHOLE = "needs a whole pass"
 
 
 class Reconciler:
@@ -100,14 +109,14 @@ class Reconciler:
         self.speaking.risen(risen, now_ns)
         self.speaking.follow(config.mode, now_ns)
 
-    def update(self, asked: Asked, surroundings: Surroundings, now_ns: int) -> bool:
-        """A small pass, for VIPs that have changed since the last one; False when more has, and `apply` has to do it.
+    def update(self, asked: Asked, surroundings: Surroundings, now_ns: int) -> SmallPass:
+        """A small pass, for VIPs that have changed since the last one; if more has, `apply` has to do it.
 
         With thousands of VIPs it takes a tenth of the time. What others changed meanwhile is left to `apply`.
         """
         last = self._basis
         if last is None or not self._entries.settled or self.state.control is None:
-            return False
+            return SmallPass.NEEDS_WHOLE
 
         changed = last.changes(asked.vips)
         guarded = [link.ifindex for link in self.state.links]
@@ -115,12 +124,12 @@ class Reconciler:
         choice = self._choose(asked, surroundings, deciding, guarded)
         basis = Basis.of(asked, surroundings, choice if choice.links != last.choice.links else last.choice)
         if not last.differs_in_vips_only(basis) or self._wanted_ranges(basis) != self.state.ranges:
-            return False
+            return SmallPass.NEEDS_WHOLE
 
-        if not self._change(basis, changed, now_ns):
-            return False
-        self._publish(self.state.links, [*basis.problems, *self._too_many()])
-        return True
+        result = self._change(basis, changed, now_ns)
+        if result is SmallPass.DONE:
+            self._publish(self.state.links, [*basis.problems, *self._too_many()])
+        return result
 
     def wait(self, problems: Sequence[str]) -> None:
         """A pass that changes nothing, for what is to be done is not known yet."""
@@ -196,11 +205,11 @@ class Reconciler:
             problems.extend(self._too_many())
             return
 
-        asked = basis.entries(basis.asked.vips.values(), self._node, self._standings)
+        desired = basis.entries(basis.asked.vips.values(), self._node, self._standings)
         if not basis.asked.complete:
-            asked = {**self.state.entries, **asked}
-        wanted = fitting(asked, self.state.entries, self._entries.capacity)
-        self.state.left_out = frozenset(asked.keys() - wanted.keys()) if wanted is not asked else frozenset()
+            desired = {**self.state.entries, **desired}
+        wanted = fitting(desired, self.state.entries, self._entries.capacity)
+        self.state.left_out = frozenset(desired.keys() - wanted.keys()) if wanted is not desired else frozenset()
         problems.extend(self._too_many())
 
         self._entries.delta.want_all(wanted)
@@ -210,8 +219,8 @@ class Reconciler:
         self._entries.look()
         self._ifindexes = {key.ifindex for key in self.state.entries} | {link.ifindex for link in basis.choice.links}
 
-    def _change(self, basis: Basis, changed: Mapping[Address, Vip | None], now_ns: int) -> bool:
-        """Writes the entries of a few VIPs; False when that is not all there is to do."""
+    def _change(self, basis: Basis, changed: Mapping[Address, Vip | None], now_ns: int) -> SmallPass:
+        """Writes the entries of a few VIPs, if that is all there is to do."""
         delta, control, was_settled = self._entries.delta, self.state.control, self._entries.settled
         wanted = basis.entries((vip for vip in changed.values() if vip is not None), self._node, self._standings)
         gone = basis.gone(changed, wanted)
@@ -221,15 +230,15 @@ class Reconciler:
         delta.want(wanted, gone)
         new = delta.new
         if control is None or not was_settled or not self._is_small(control, new, gone):
-            return False
+            return SmallPass.NEEDS_WHOLE
 
         writes, deletes = delta.writes, delta.deletes
         if self._bring(new):
-            return False
+            return SmallPass.NEEDS_WHOLE
         self._basis = basis
         self.speaking.change(writes, deletes, control.mode, now_ns)
         self.tenures.change(changed, dict(self._entries_of(changed)), now_ns)
-        return True
+        return SmallPass.DONE
 
     def _is_small(self, control: NodeControl, new: Mapping[EntryKey, VipEntry], gone: Iterable[EntryKey]) -> bool:
         """Whether what is pending needs no stricter node, and no choice of the entries that fit."""
@@ -305,10 +314,10 @@ class Reconciler:
         """Tells the kernel the node's epoch, and until when entries of it may be answered for: one value."""
         self._control.fence(epoch, fence_ns, lease_ns)
 
-    def take_standings(self, standings: Mapping[Address, Standing], now_ns: int) -> bool:
+    def take_standings(self, standings: Mapping[Address, Standing], now_ns: int) -> SmallPass:
         """Tells the kernel at once how some elected VIPs stand now.
 
-        False when that takes a pass; what this node has no more is given up at once all the same.
+        Even if that takes a whole pass, what this node has no more is given up at once.
         """
         for vip, standing in standings.items():
             if standing == NOBODY:
@@ -319,12 +328,12 @@ class Reconciler:
         basis = self._basis
         if basis is None:
             self._give_up(self.entries.items(), standings, now_ns)
-            return True
+            return SmallPass.DONE
         elected = basis.elected(standings)
-        is_done = not elected or self._change(basis, elected, now_ns)
-        if not (is_done and basis.asked.complete):
+        result = self._change(basis, elected, now_ns) if elected else SmallPass.DONE
+        if result is SmallPass.NEEDS_WHOLE or not basis.asked.complete:
             self._give_up(self._entries_of(standings), standings, now_ns)
-        return is_done
+        return result
 
     def _entries_of(self, vips: Iterable[Address]) -> Iterator[tuple[EntryKey, VipEntry]]:
         """What the kernel has of a few VIPs."""

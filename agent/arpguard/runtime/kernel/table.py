@@ -1,4 +1,7 @@
-"""One map of the kernel: nothing else reads it back or writes to it."""
+"""One map of the kernel, and what is pending for it. In a running agent nothing else writes to it.
+
+Here the reconciler reads back what it has written; `node` reads the same map for those who ask.
+"""
 
 from collections.abc import Iterable, Mapping
 from typing import Generic, TypeVar

@@ -26,7 +26,7 @@ from arpguard.model import (
     Surroundings,
     Vip,
 )
-from arpguard.runtime.kernel.reconciler import Reconciler
+from arpguard.runtime.kernel.reconciler import Reconciler, SmallPass
 from arpguard.verdict import Hook, Kind, Mode
 from support.programs.recorder import Control, Entries, Ranges, Recorder, Vouching
 
@@ -210,7 +210,7 @@ def test_small_pass_tells_of_the_first_ipv6_entry_before_and_leaves_the_range_al
     apply("{mode: enforce, interfaces: [eth0], vips: []}")
     config, vips4 = reconciler._basis.asked.config, kernel.value.vips4
 
-    assert reconciler.update(Asked(config, 1, {VIP6: Vip(VIP6, Owner(OwnerKind.EXTERNAL))}), HERE, 0)
+    assert reconciler.update(Asked(config, 1, {VIP6: Vip(VIP6, Owner(OwnerKind.EXTERNAL))}), HERE, 0) is SmallPass.DONE
     assert kernel.told[-2:] == ["control ENFORCE, IPv6 ENFORCE", "entry EXTERNAL INHERIT"]
     assert kernel.value.vips4 == vips4
     assert reconciler.state.drift.control == 0
@@ -316,9 +316,9 @@ def test_vip_is_given_up_at_once_also_where_other_entries_do_not_fit(apply, kern
     reconciler.take_standings({VIP: MINE}, 0)
     apply(ELECTED.replace("}]}", f"}}, {{address: {VIP + 1}, owner: elect}}]}}"))
 
-    is_done = reconciler.take_standings({VIP: Standing(Kind.UNCLAIMED)}, 0)
+    result = reconciler.take_standings({VIP: Standing(Kind.UNCLAIMED)}, 0)
 
-    assert (is_done, kernel.entries[KEY].kind) == (True, Kind.UNCLAIMED)
+    assert (result, kernel.entries[KEY].kind) == (SmallPass.DONE, Kind.UNCLAIMED)
     assert reconciler.tenures.since_ns(VIP) is None
     assert reconciler.state.entries == kernel.entries
 
@@ -366,9 +366,9 @@ def test_small_pass_takes_nothing_away_before_all_was_read(left, kernel):
     run_pass(left, ELECTED, complete=False)
     config = left._basis.asked.config
 
-    is_done = left.update(Asked(config, 1, {}, complete=False), HERE, 0)
+    result = left.update(Asked(config, 1, {}, complete=False), HERE, 0)
 
-    assert (is_done, kernel.entries[KEY].kind) == (True, Kind.OWNED)
+    assert (result, kernel.entries[KEY].kind) == (SmallPass.DONE, Kind.OWNED)
 
 
 def test_what_was_left_can_be_given_up_before_the_first_pass(left, kernel):
@@ -423,7 +423,7 @@ def test_small_pass_that_the_kernel_had_no_memory_for_leaves_no_drift(apply, ker
 
     with monkeypatch.context() as patch:
         patch.setattr(reconciler._entries._table, "write", no_memory)
-        assert not reconciler.update(fewer, HERE, 0)
+        assert reconciler.update(fewer, HERE, 0) is SmallPass.NEEDS_WHOLE
     assert fitted(kernel) == [3]
     asyncio.run(reconciler.apply(fewer, HERE, 0))
 
@@ -503,7 +503,7 @@ def test_small_passes_come_to_the_same_as_a_whole_one(seed):
         vips = {at: vip for at, vip in vips.items() if at != address}
         if rng.random() < 0.7:
             vips[address] = Vip(address, rng.choice(OWNERS), rng.choice([Mode.INHERIT, Mode.OBSERVE]))
-        small_ones += small.update(Asked(config, 1, vips), HERE, 0)
+        small_ones += small.update(Asked(config, 1, vips), HERE, 0) is SmallPass.DONE
     fresh.take_standings(standings, 0)
     asyncio.run(fresh.apply(Asked(config, 1, vips), HERE, 0))
 
@@ -521,8 +521,8 @@ def test_small_pass_leaves_other_changes_to_a_whole_one(apply, reconciler):
     moved = Surroundings(links=(replace(ETH0, mac=PEER),))
     config = reconciler.state.control
 
-    assert not reconciler.update(Asked(other, 2, {VIP: other.vips[0]}), HERE, 0)
-    assert not reconciler.update(Asked(other, 1, {VIP: other.vips[0]}), moved, 0)
+    assert reconciler.update(Asked(other, 2, {VIP: other.vips[0]}), HERE, 0) is SmallPass.NEEDS_WHOLE
+    assert reconciler.update(Asked(other, 1, {VIP: other.vips[0]}), moved, 0) is SmallPass.NEEDS_WHOLE
     assert reconciler.state.control == config
 
 
@@ -534,8 +534,8 @@ def test_links_and_routes_of_pods_need_no_whole_pass(apply, reconciler):
     busy = Surroundings(links=(ETH0, pod), routes=(Route(ip_network("10.9.9.9/32"), 9),))
     home = replace(busy, routes=(*busy.routes, Route(ip_network("192.0.2.0/24"), 2)))
 
-    assert reconciler.update(Asked(config, 1, vips), busy, 0)
-    assert not reconciler.update(Asked(config, 1, vips), home, 0)
+    assert reconciler.update(Asked(config, 1, vips), busy, 0) is SmallPass.DONE
+    assert reconciler.update(Asked(config, 1, vips), home, 0) is SmallPass.NEEDS_WHOLE
 
 
 def test_small_pass_that_needs_more_room_than_there_is_is_a_whole_one(apply, kernel, reconciler):
@@ -543,7 +543,7 @@ def test_small_pass_that_needs_more_room_than_there_is_is_a_whole_one(apply, ker
     asyncio.run(reconciler.apply(Asked(config, 1, {}), HERE, 0))
     kernel.room = 0
 
-    assert not reconciler.update(Asked(config, 1, {VIP: Vip(VIP, OWNERS[0])}), HERE, 0)
+    assert reconciler.update(Asked(config, 1, {VIP: Vip(VIP, OWNERS[0])}), HERE, 0) is SmallPass.NEEDS_WHOLE
 
 
 def test_vips_that_nobody_has_are_not_remembered(apply, reconciler):
@@ -626,7 +626,7 @@ def test_small_pass_that_makes_room_is_a_whole_one(apply, kernel, reconciler):
     asked = reconciler._basis.asked
     fewer = {address: vip for address, vip in asked.vips.items() if address != VIP + 3}
 
-    assert not reconciler.update(replace(asked, vips=fewer), HERE, 0)
+    assert reconciler.update(replace(asked, vips=fewer), HERE, 0) is SmallPass.NEEDS_WHOLE
 
 
 def test_small_pass_changes_what_is_guarded_also_while_others_find_no_room(apply, kernel, reconciler):
@@ -635,7 +635,7 @@ def test_small_pass_changes_what_is_guarded_also_while_others_find_no_room(apply
     asked = reconciler._basis.asked
     moved = {**asked.vips, VIP + 3: Vip(VIP + 3, Owner(OwnerKind.NODE, node="other"))}
 
-    assert reconciler.update(replace(asked, vips=moved), HERE, 0)
+    assert reconciler.update(replace(asked, vips=moved), HERE, 0) is SmallPass.DONE
     assert kernel.entries[EntryKey(2, VIP + 3)].kind is Kind.FOREIGN
     assert len(reconciler.state.problems) == 1
 
@@ -646,7 +646,7 @@ def test_vip_that_waits_for_room_and_is_asked_for_no_more_is_not_told_of(apply, 
     asked = reconciler._basis.asked
     fewer = replace(asked, vips={address: vip for address, vip in asked.vips.items() if address != VIP + 7})
 
-    assert not reconciler.update(fewer, HERE, 0)
+    assert reconciler.update(fewer, HERE, 0) is SmallPass.NEEDS_WHOLE
     asyncio.run(reconciler.apply(fewer, HERE, 0))
     assert (reconciler.state.problems, reconciler.state.left_out) == ((), frozenset())
 
@@ -655,7 +655,7 @@ def test_elections_come_to_the_kernel_also_while_others_find_no_room(apply, kern
     kernel.room = 1
     apply(many(3, 5).replace("{node: me}", "elect"))
 
-    assert reconciler.take_standings({VIP + 3: MINE, VIP + 5: MINE}, 0)
+    assert reconciler.take_standings({VIP + 3: MINE, VIP + 5: MINE}, 0) is SmallPass.DONE
     assert {key.vip: entry.kind for key, entry in kernel.entries.items()} == {VIP + 3: Kind.OWNED}
 
 
@@ -664,7 +664,7 @@ def test_election_that_the_kernel_had_no_memory_for_is_told_in_the_next_pass(app
     asked, room = reconciler._basis.asked, kernel.room
     kernel.room = 0
 
-    assert not reconciler.take_standings({VIP: Standing(Kind.FOREIGN, mac=PEER)}, 0)
+    assert reconciler.take_standings({VIP: Standing(Kind.FOREIGN, mac=PEER)}, 0) is SmallPass.NEEDS_WHOLE
     kernel.room = room
     asyncio.run(reconciler.apply(asked, HERE, 0))
     assert kernel.entries[KEY].kind is Kind.FOREIGN
@@ -737,8 +737,8 @@ def test_range_that_somebody_opened_is_closed_again(kernel, reconciler):
 def test_small_pass_leaves_other_ranges_to_a_whole_one(kernel, reconciler):
     close(reconciler, CLOSED)
     config = reconciler._basis.asked.config
-    assert reconciler.update(Asked(config, 1, {}, closing=CLOSED), HERE, 0)
-    assert not reconciler.update(Asked(config, 1, {}, closing=Closing((POOL,))), HERE, 0)
+    assert reconciler.update(Asked(config, 1, {}, closing=CLOSED), HERE, 0) is SmallPass.DONE
+    assert reconciler.update(Asked(config, 1, {}, closing=Closing((POOL,))), HERE, 0) is SmallPass.NEEDS_WHOLE
 
 
 def test_ranges_that_find_no_room_are_named(kernel, reconciler):
