@@ -9,7 +9,7 @@
  *   sha   sha    source link-layer option, or else the Ethernet source; NA: of the target
  *   tha   tha    zero
  *
- * Facts keep network order (__be) as on the wire. Bytes are moved as words: packed structs would be copied byte by byte.
+ * Facts keep network order (__be) as on the wire. Bytes are moved as words: packed structs would be copied bytewise.
  */
 #ifndef ARPGUARD_FACTS_H
 #define ARPGUARD_FACTS_H

@@ -63,8 +63,8 @@ static __always_inline int arp_answer_tc(struct __sk_buff *skb, const struct see
 	return bpf_redirect(skb->ifindex, 0);
 }
 
-/* Makes the kernel forget what the NIC has summed up (CHECKSUM_COMPLETE), which is of the frame as it came: a receiver on
- * this machine would verify another one by it. Kernels forget when a frame grows. */
+/* Makes the kernel forget what the NIC has summed up (CHECKSUM_COMPLETE), which is of the frame as it came: a receiver
+ * on this machine would verify another one by it. Kernels forget when a frame grows. */
 static __always_inline int forget_sum(struct __sk_buff *skb)
 {
 	return bpf_csum_update(skb, 0) >= 0 && bpf_skb_change_tail(skb, ETH_HEADER_LEN + IPV6_HEADER_LEN, 0);

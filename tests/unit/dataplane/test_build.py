@@ -27,6 +27,17 @@ def test_shipped_programs_are_of_these_sources():
     assert json.loads(SHIPPED.read_text())["source"] == source_digest(SOURCE)
 
 
+def test_no_line_of_the_sources_is_longer_than_the_agents_are():
+    lines = [
+        f"{source.name}:{number}"
+        for source in sorted(SOURCE.glob("*.[ch]"))
+        for number, line in enumerate(source.read_text(encoding="utf-8").splitlines(), 1)
+        if len(line) > 120
+    ]
+
+    assert lines == []
+
+
 def test_source_digest_is_of_every_file(tmp_path):
     (tmp_path / "a.c").write_text("x")
     digests = {source_digest(tmp_path)}
