@@ -379,7 +379,7 @@ ASKING = (
         "Shows mode, configuration, fence, lease, connection to the API server, links with their programs, all "
         "decisions by reason, and every problem; with --all-nodes, one line for each node. Exit code 1: there is a "
         "problem.",
-        lazily("asking", "show_status"),
+        lazily("status", "show_status"),
         (_add_agent, add_output, _add_pin_dir, _add_all_nodes),
     ),
     Subcommand(
@@ -387,7 +387,7 @@ ASKING = (
         "the guarded VIPs with their counters",
         "Shows the guarded VIPs, read back from the kernel: who may answer, which node has an elected VIP, and how "
         "many frames had which reason. Exit code 1: no link guards ADDRESS.",
-        lazily("asking", "show_vips"),
+        lazily("vips", "show_vips"),
         (_add_agent, partial(add_vip_arguments, address="only this one, in detail"), _add_pin_dir, _add_all_nodes),
     ),
     Subcommand(
@@ -395,7 +395,7 @@ ASKING = (
         "the guarded links and the programs on them",
         "Shows each guarded network interface, its addresses, and the kernel's ids of the programs on it (`bpftool "
         "prog show id ID` shows more).",
-        lazily("asking", "show_links"),
+        lazily("links", "show_links"),
         (_add_agent, add_output, _add_pin_dir),
     ),
     Subcommand(
@@ -403,7 +403,7 @@ ASKING = (
         "recent decisions of the guard, or live ones",
         "Shows recent decisions, newest first. With --follow, shows the last few, oldest first, and then new ones as "
         "they come. The kernel reports only some of many equal decisions; `arpguard vips` counts them all.",
-        lazily("asking", "show_decisions"),
+        lazily("decisions", "show_decisions"),
         (_add_agent, add_decision_arguments),
     ),
     Subcommand(
@@ -413,7 +413,7 @@ ASKING = (
         "owner's MAC, the claimant may be the owner. The claimant's MAC shows what it is: a cluster node, a virtual "
         "router, or a host outside. Exit code 1: a claim certainly came from a host that is not the owner (reason "
         "conflict), or came from a cluster node.",
-        lazily("asking", "show_conflicts"),
+        lazily("conflicts", "show_conflicts"),
         (_add_agent, add_conflict_arguments, _add_all_nodes),
     ),
     Subcommand(
@@ -423,7 +423,7 @@ ASKING = (
         "node's last questions found: only the owner answers, no host does, another host does, or several do. With "
         "ADDRESS, asks now, from this node, even for a VIP that other nodes audit. Exit code 1: for at least one VIP, "
         "the owner is not the only host that answers.",
-        lazily("auditing", "audit"),
+        lazily("audit", "audit"),
         (_add_agent, add_audit_arguments, _add_all_nodes),
     ),
     Subcommand(
@@ -434,7 +434,7 @@ ASKING = (
         "object that makes it a VIP, the nodes that may own an elected one and why the others may not, and its "
         "claim. Sends and counts nothing. -o json includes each frame in hexadecimal. Exit code 1: no link guards "
         "the address.",
-        lazily("asking", "explain"),
+        lazily("explain", "explain"),
         (_add_agent, add_explain_arguments, _add_pin_dir, _add_all_nodes),
     ),
     Subcommand(

@@ -182,8 +182,8 @@ CLUSTER: tuple[spec.Spec[ClusterLook], ...] = (
         "arpguard_voucher_bound",
         "1 while this node's kernel answers only as long as its voucher's grants arrive, else 0; absent, like all "
         "metrics of vouching, where nodes do not vouch for each other",
-        "when it stays 0 for minutes: if this node dies, others replace it only after its lease; `arpguard status` says "
-        "why",
+        "when it stays 0 for minutes: if this node dies, others replace it only after its lease; `arpguard status` "
+        "says why",
         _of_vouching(lambda vouching: vouching.bound),
     ),
     spec.Gauge(

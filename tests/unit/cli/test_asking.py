@@ -429,7 +429,7 @@ def test_pages_that_end_exactly_at_the_limit_ask_for_no_more(agent, run):
     assert [request.page_size for request in agent.prepared.requests] == [DEFAULT_LIMIT]
 
 
-@pytest.mark.parametrize("module", ["asking", "watch"])
+@pytest.mark.parametrize("module", ["status", "vips", "explain", "watch"])
 def test_asking_an_agent_imports_nothing_that_reads_the_kernel(module):
     """That is half of all imports, and takes as long as everything else that such a command does."""
     imports = f"import sys, arpguard.cli.main, arpguard.cli.{module}"

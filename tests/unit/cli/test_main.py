@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from arpguard import __version__
-from arpguard.cli import agent, asking, completing
+from arpguard.cli import agent, completing, vips
 from arpguard.cli.main import main
 from arpguard.errors import DataPlaneError
 from arpguard.v1 import agent_pb2 as pb
@@ -174,7 +174,7 @@ def test_system_error_is_one_line(run, monkeypatch):
     def refuse(_options):
         raise PermissionError(1, "Operation not permitted")
 
-    monkeypatch.setattr(asking, "show_vips", refuse)
+    monkeypatch.setattr(vips, "show_vips", refuse)
     code, _, err = run("vips")
 
     assert code == 3
@@ -186,7 +186,7 @@ def test_error_of_the_data_plane_is_one_line(run, monkeypatch):
     def refuse(_options):
         raise DataPlaneError("no; do this")
 
-    monkeypatch.setattr(asking, "show_vips", refuse)
+    monkeypatch.setattr(vips, "show_vips", refuse)
 
     assert run("vips") == (3, "", "arpguard vips: no; do this\n")
 
@@ -195,7 +195,7 @@ def test_interrupted_command_says_so_by_its_code(run, monkeypatch):
     def interrupt(_options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(asking, "show_vips", interrupt)
+    monkeypatch.setattr(vips, "show_vips", interrupt)
 
     assert run("vips") == (130, "", "")
 
@@ -252,7 +252,7 @@ def test_closed_pipe_ends_what_prints_but_not_the_agent(run, monkeypatch):
         return 0
 
     monkeypatch.setattr(agent, "run_agent", note)
-    monkeypatch.setattr(asking, "show_vips", note)
+    monkeypatch.setattr(vips, "show_vips", note)
     before = signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     try:
         run("agent", "--config", "x")

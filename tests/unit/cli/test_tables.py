@@ -7,7 +7,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 from rich.cells import cell_len
 
-from arpguard.cli import auditing, tables, words
+from arpguard.cli import audit, tables, words
 from arpguard.cli.explanation import explanation
 from arpguard.v1 import agent_pb2 as pb
 from support.cli import DECISION, HOSTILE, VIP, lines_of
@@ -19,7 +19,7 @@ PAGES = {
     "decisions": (pb.ListDecisionsResponse, tables.decisions),
     "stream": (pb.WatchDecisionsResponse, tables.DecisionLines().text),
     "conflicts": (pb.ListConflictsResponse, tables.conflicts),
-    "audit": (pb.ListAuditsResponse, auditing.audits),
+    "audit": (pb.ListAuditsResponse, audit.audits),
     "explain": (pb.ExplainVipResponse, lambda answer: explanation(HOSTILE, answer)),
 }
 

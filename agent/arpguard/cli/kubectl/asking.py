@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Iterator, Sequence
 
 from arpguard.cli import everywhere, render, tables
-from arpguard.cli.auditing import OF_NODES
+from arpguard.cli.audit import OF_NODES
 from arpguard.cli.everywhere import View
 from arpguard.cli.kubectl import reach
 from arpguard.cli.options import DEFAULT_LIMIT, filters

@@ -1,0 +1,26 @@
+"""`arpguard conflicts`: who else claims VIPs."""
+
+import argparse
+
+from arpguard.cli import client, documents, everywhere, exits, tables
+from arpguard.cli.client import AgentQuestions, every_page
+from arpguard.cli.options import filters, number_of
+from arpguard.cli.targets import target
+from arpguard.core.claimants import ClaimantKind
+from arpguard.v1 import agent_pb2 as pb
+
+
+def show_conflicts(options: argparse.Namespace) -> int:
+    """`arpguard conflicts`; exit code 1 when somebody claims what is known not to be theirs."""
+    kind = pb.Claimant.Kind.ValueType(number_of(ClaimantKind, options.claimant))
+    request = pb.ListConflictsRequest(vip=options.vip, link=options.link, claimant=kind)
+
+    def ask(agent: AgentQuestions) -> pb.ListConflictsResponse:
+        return every_page(agent.list_conflicts, request)
+
+    if options.all_nodes:
+        return everywhere.show(options, ask, everywhere.conflicts(options))
+    with client.connected(target(options)) as agent:
+        answer = ask(agent)
+    documents.show(options, answer, lambda found: tables.conflicts(found, filters(options)))
+    return exits.NOT_RIGHT if any(map(tables.is_conflict, answer.conflicts)) else exits.OK

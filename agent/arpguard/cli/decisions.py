@@ -1,0 +1,67 @@
+"""`arpguard decisions`: what a node did with frames, and with --follow what it does."""
+
+import argparse
+import time
+
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from arpguard.cli import client, documents, exits, tables
+from arpguard.cli.client import AgentQuestions, every_page
+from arpguard.cli.options import DEFAULT_LIMIT, DEFAULT_PAST, filters, number_of
+from arpguard.cli.targets import target
+from arpguard.units import NS_PER_S
+from arpguard.v1 import agent_pb2 as pb
+from arpguard.verdict import Reason, Verdict
+
+
+def show_decisions(options: argparse.Namespace) -> int:
+    """`arpguard decisions`."""
+    wanted = pb.DecisionFilter(
+        vip=options.vip,
+        link=options.link,
+        verdict=pb.Verdict.ValueType(number_of(Verdict, options.verdict)),
+        reason=pb.Reason.ValueType(number_of(Reason, options.reason)),
+    )
+
+    if options.since is not None:
+        wanted.since.CopyFrom(_ago(options.since))
+
+    with client.connected(target(options)) as agent:
+        if options.follow:
+            return _follow(options, agent, wanted)
+        request = pb.ListDecisionsRequest(filter=wanted)
+        answer = every_page(agent.list_decisions, request, options.limit or DEFAULT_LIMIT)
+
+    documents.show(options, answer, lambda found: tables.decisions(found, filters(options)))
+    return exits.OK
+
+
+def _ago(seconds: float) -> Timestamp:
+    found = Timestamp()
+    found.FromNanoseconds(time.time_ns() - int(seconds * NS_PER_S))
+    return found
+
+
+def _follow(options: argparse.Namespace, agent: AgentQuestions, wanted: pb.DecisionFilter) -> int:
+    """The last --limit decisions and then each as it comes; AskError when the agent stops."""
+    wanted = _recent(agent, wanted, options.limit or DEFAULT_PAST)
+    lines = tables.DecisionLines()
+    if options.output == "table":
+        print(lines.head(), flush=True)
+    for answer in agent.watch_decisions(pb.WatchDecisionsRequest(filter=wanted, include_recent=True)):
+        as_text = lines.text(answer) if options.output == "table" else documents.stream_document(answer, options.output)
+        print(as_text, flush=True)
+    return exits.OK
+
+
+def _recent(agent: AgentQuestions, wanted: pb.DecisionFilter, count: int) -> pb.DecisionFilter:
+    """The filter that lets the latest `count` of the past through, and all that comes.
+
+    A stream has no deadline: this question says in time that there is no agent, too.
+    """
+    found = every_page(agent.list_decisions, pb.ListDecisionsRequest(filter=wanted), count).decisions
+    narrowed = pb.DecisionFilter()
+    narrowed.CopyFrom(wanted)
+    if len(found) == count:
+        narrowed.since.CopyFrom(found[-1].last_time)
+    return narrowed

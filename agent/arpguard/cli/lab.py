@@ -1,0 +1,89 @@
+"""`arpguard lab`: its options; what it does is in a package of its own, `arpguard_lab`."""
+
+import argparse
+from importlib import import_module
+from pathlib import Path
+
+from arpguard.cli import exits
+from arpguard.cli.exits import AskError
+from arpguard.cli.options import SubParsers, add_json, add_output, positive
+
+
+def add_lab(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
+    """The command with its options."""
+    parser = subparsers.add_parser(
+        "lab",
+        help="try the guard in network namespaces on this machine",
+        description="Builds nodes, a switch and a client in network namespaces, asks with real ARP requests, or "
+        "neighbour solicitations, who answers for a VIP without and with the guard, and removes everything again. "
+        "Exit code 0 only if each scenario came out as expected. Needs root.",
+    )
+
+    parser.add_argument("--nodes", type=int, default=3, metavar="N", help="cluster nodes, 2 to 16 (default: 3)")
+    parser.add_argument(
+        "--scenario",
+        action="append",
+        metavar="NAME",
+        help="only this one; may be given again (default: flux, and with --kubernetes all)",
+    )
+    parser.add_argument("--all", action="store_true", help="all scenarios: several minutes")
+
+    parser.add_argument(
+        "--kubernetes",
+        action="store_true",
+        help="other scenarios: agents that follow an API server (the lab's own API server, or the one in "
+        "$ARPGUARD_TEST_KUBECONFIG)",
+    )
+    parser.add_argument(
+        "--rounds",
+        type=positive(int),
+        metavar="N",
+        help="with --kubernetes: N rounds of random faults, about 4 s each, all judged; when interrupted, it reports "
+        "what it found so far",
+    )
+    parser.add_argument(
+        "--for",
+        dest="seconds",
+        type=positive(float),
+        metavar="SECONDS",
+        help="the same, for this long instead of a number of rounds",
+    )
+    parser.add_argument(
+        "--seed",
+        type=int,
+        metavar="S",
+        help="the seed of the random faults, which the report names: the same seed repeats them (default: a new one)",
+    )
+
+    parser.add_argument(
+        "--vouching",
+        action="store_true",
+        help="random faults with nodes that vouch for each other, and frames that are lost, delayed, doubled and "
+        "replayed",
+    )
+
+    parser.add_argument(
+        "--traces",
+        type=Path,
+        metavar="FOLDER",
+        help="with --kubernetes: the folder in which each scenario gets one for the traces of its agents "
+        "(arpguard agent --trace) and the journal of the lab's API server (default: no traces)",
+    )
+
+    parser.add_argument("--list", action="store_true", help="list the scenarios with what each expects")
+    add_output(parser, "one document with all steps, or with --list the scenarios")
+    add_json(parser)
+
+    parser.set_defaults(run=_run_lab)
+
+
+def _run_lab(options: argparse.Namespace) -> int:
+    """Found by its name: the lab stands above this package, which imports nothing of it, and an image is without it."""
+    try:
+        lab = import_module("arpguard_lab.command")
+    except ModuleNotFoundError as error:
+        if error.name != "arpguard_lab":
+            raise
+        raise AskError(exits.USAGE, "the lab is not installed here: run `make lab` in a checkout") from None
+    code: int = lab.run_lab(options)
+    return code
