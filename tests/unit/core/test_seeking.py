@@ -8,7 +8,6 @@ import pytest
 from arpguard.core.ownership.records import NamedVoucher
 from arpguard.core.vouching.gaps import Gaps
 from arpguard.core.vouching.profiles import DEFAULT, FAST, PROFILES, SLOW
-from arpguard.core.vouching.quarantine import Quarantine
 from arpguard.core.vouching.ring import vouchers_for
 from arpguard.core.vouching.seeking import (
     LONGEST_UNBOUND_NS,
@@ -27,6 +26,7 @@ from arpguard.core.vouching.trials import (
     MISTAKE_NS,
     MOST_NODES,
     TRIAL_VARIABLE,
+    Quarantine,
     Trials,
     clean_ns,
     on_trial,

@@ -14,7 +14,6 @@ from uuid import NAMESPACE_OID, uuid5
 
 from arpguard.core.rendezvous import fingerprint
 from arpguard.core.vouching.profiles import SLOW, fastest_for
-from arpguard.core.vouching.quarantine import Quarantine
 from arpguard.core.vouching.voucher import REPORT_NS, TermReport
 from arpguard.units import NS_PER_MS, NS_PER_S
 from arpguard.wire.vouching import VouchTerm
@@ -30,6 +29,26 @@ def clean_ns(environment: Mapping[str, str]) -> int:
     """How long a trial has to go well; in the lab, which has less time, as it says."""
     text = environment.get(TRIAL_VARIABLE, "")
     return int(text) * NS_PER_MS if text.isdecimal() else CLEAN_NS
+
+
+class Quarantine:
+    """Leaves something alone, for longer each time that it went wrong. `until_ns`: how long.
+
+    Each time is twice as long as the one before, up to a longest one. After a calm of that length it is short again.
+    """
+
+    def __init__(self, first_ns: int, longest_ns: int) -> None:
+        self._first_ns = first_ns
+        self._longest_ns = longest_ns
+        self._following_ns = first_ns
+        self.until_ns = 0
+
+    def begin(self, now_ns: int) -> None:
+        """It has happened again: waits from now on."""
+        if now_ns >= self.until_ns + self._following_ns:
+            self._following_ns = self._first_ns
+        self.until_ns = now_ns + self._following_ns
+        self._following_ns = min(2 * self._following_ns, self._longest_ns)
 
 
 def quarantine(first_ns: int, longest_ns: int, clean_ns: int) -> Quarantine:
