@@ -167,8 +167,7 @@ class Claims:
     def told(self, why: Mapping[Address, str]) -> None:
         """Why VIPs are wanted, or wanted no longer: for the log."""
         for vip, words in why.items():
-            if vip in self._vips:
-                self._vips[vip].why = words
+            self._noted(vip).why = words
 
     def forget(self, vip: Address) -> list[Effect]:
         """The address is no longer a VIP: its claim is deleted as soon as it is free."""
