@@ -44,7 +44,7 @@ class Busy(Exception):  # noqa: N818 - nothing is wrong
 
 
 class Auditor(Protocol):
-    """Asks on the wire who answers for a VIP."""
+    """Sends requests for a VIP and sees which hosts answer."""
 
     async def ask(self, address: Address) -> list[Audited]:
         """Asks now; Busy if too many wait already."""
@@ -54,8 +54,8 @@ class Auditor(Protocol):
 class ThisNode:
     """Who this node is, its kernel objects, and what the agent knows.
 
-    `started_ns` (CLOCK_BOOTTIME) and `in_force` are None when no agent is asked, but its pinned objects; `cluster` also
-    when it runs standalone.
+    `started_ns` (CLOCK_BOOTTIME) and `in_force` are None when the pinned objects are read instead of asking an agent;
+    `cluster` is also None standalone.
     """
 
     name: str

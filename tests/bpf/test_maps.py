@@ -544,7 +544,7 @@ def test_term_is_replaced_by_way_of_none(vouching):
 
 def test_more_terms_than_there_is_room_for_are_refused(vouching):
     many = dict.fromkeys(range(1, layout.MAX_VOUCHING + 2), TERM)
-    with pytest.raises(MapFullError, match=f"terms of {layout.MAX_VOUCHING} links at most"):
+    with pytest.raises(MapFullError, match=f"at most {layout.MAX_VOUCHING} links"):
         vouching.write(many)
     vouching.write({})
 

@@ -351,7 +351,7 @@ async def test_vip_returns_to_the_speaker_that_goes_on_when_the_one_named_last_i
 
         await until(given_back, 10)
         await until(lambda: there.kernel.kind(FOLLOWED) is Kind.FOREIGN)
-        assert "whose agent hears no answer there" in here.kube.state.origin(FOLLOWED).follows
+        assert "where the agent sees no answer" in here.kube.state.origin(FOLLOWED).follows
 
         def reports_answers() -> bool:
             here.kernel.counts += Counter((Reason.DELEGATED, Reason.EGRESS_DELEGATED))
@@ -426,7 +426,7 @@ async def test_vip_is_given_up_when_its_last_endpoint_leaves(one):
         one.put(objects.endpoint_slice("shop", "web", {NODE: False}))
         await until(lambda: side.kernel.kind(A) is Kind.UNCLAIMED, 10)
         await waited(lambda: one.claim(A) and not one.holder(A))
-        await until(lambda: side.says(f"no node may own {A}"))
+        await until(lambda: side.says(f"no node is eligible to own {A}"))
         await waited(lambda: one.events("NobodyEligible"))
 
 

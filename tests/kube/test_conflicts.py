@@ -113,7 +113,10 @@ async def test_host_outside_is_told_of_and_defended_against_at_once(cluster, nei
         await waited(lambda: cluster.events("VIPConflict"))
 
         (event,) = cluster.events("VIPConflict")
-        assert event["note"] == f"{STRANGER} claims {A} on {LINK} of {ear.side.node}"
+        assert event["note"] == (
+            f"{STRANGER} claims {A} on {LINK} of {ear.side.node}, but is not its owner: "
+            "remove the address from that host"
+        )
         assert event["regarding"]["name"] == "web"
         assert [decision.sha for decision in ear.defended] == [STRANGER]
         assert len(neighbours.reads) == 1
@@ -146,8 +149,8 @@ async def test_c11_node_with_an_agent_is_a_split_brain_and_not_defended_against(
 
         (event,) = cluster.events("VIPSplitBrain")
         assert event["note"] == (
-            f"{name} (cluster node), {mac}, claims {A} on {LINK} of {ear.side.node}, and {ear.side.node} has it: "
-            "two nodes may answer"
+            f"{ear.side.node} hears {name} (cluster node), {mac}, claim {A} on {LINK}, but {ear.side.node} owns it: "
+            "two nodes may be answering"
         )
         assert not cluster.events("VIPConflict")
         assert ear.defended == []

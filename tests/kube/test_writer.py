@@ -118,7 +118,7 @@ async def test_renewal_that_no_role_allows_is_a_replacement_from_then_on(tmp_pat
 
     assert [type(outcome) for outcome in outcomes] == [Applied, Applied]
     assert [seen.method for seen in api.seen] == ["PATCH", "PUT", "PUT"]
-    assert len([line for line in caplog.messages if "renewing by update" in line]) == 1
+    assert len([line for line in caplog.messages if "renewing with update requests" in line]) == 1
 
 
 @pytest.mark.parametrize(

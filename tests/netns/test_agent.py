@@ -327,12 +327,15 @@ def test_an_entry_that_nobody_wants_is_removed_within_a_second(pair, agent, wire
 
 def test_the_control_value_is_restored_within_a_second(agent, wire):
     control = ControlValue(loader.open_maps(agent.pin_dir)["control"])
-    before = said(agent, "drift: another program changed the control value")
+    before = said(agent, "drift: another program changed the node's mode, epoch or fence")
     with hung(agent):
         control.write(replace(control.read(), mode=Mode.OBSERVE))
         assert answers(wire, FOREIGN, mark=NODE_ADDRESS) == {FOREIGN: [M]}
     until(lambda: answers(wire, FOREIGN, mark=NODE_ADDRESS) == {FOREIGN: []}, REPAIR_S)
-    until(lambda: said(agent, "drift: another program changed the control value") == before + 1, what="the log says so")
+    until(
+        lambda: said(agent, "drift: another program changed the node's mode, epoch or fence") == before + 1,
+        what="the log says so",
+    )
 
 
 # ---- stop, start, upgrade ----------------------------------------------------------------------------------------

@@ -135,7 +135,7 @@ def test_vip_that_nobody_answers_for_is_a_problem_that_names_its_owner(bench):
     named = f"vips: [{{address: {SILENT}, owner: {{node: {bench.agent(owner).node}, delegated: true}}}}]"
     bench.configure(bench.config(extra=named))
     until(lambda: findings(bench).get(str(SILENT)) == "FINDING_NONE", 2 * PERIOD_S)
-    problem = f"audit: no host answers for {SILENT}, though {bench.agent(owner).node} should; see `arpguard explain`"
+    problem = f"audit: no host answers for {SILENT}, although {bench.agent(owner).node} should; see `arpguard explain`"
 
     assert [host for host in bench.nodes if problem in bench.status(host)["problems"]]
     owner.bind(SILENT, "lo")

@@ -189,7 +189,7 @@ def test_c11_node_without_an_agent_is_a_split_brain_and_not_defended_against(pai
     assert "node-2 (node, no agent)" in page(pair, agent, vip)
     detail = " ".join(pair.arpguard("vips", str(vip), "--address", agent.api).stdout.split())
     assert f"last claim {CLIENT_MAC} (node-2 (cluster node without an agent))" in detail
-    until(lambda: [event for event in api("VIPSplitBrain") if f"claims {vip} on" in event["note"]], ANSWER_S)
+    until(lambda: [event for event in api("VIPSplitBrain") if f"claim {vip} on" in event["note"]], ANSWER_S)
     assert not [event for event in api("VIPConflict") if f" {vip} " in event["note"]]
     assert pair.arpguard("conflicts", "--vip", str(vip), "--address", agent.api).returncode == 1
 

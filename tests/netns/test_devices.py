@@ -138,7 +138,7 @@ def test_a_bond_that_speaks_lacp_stays_guarded_when_a_port_fails(pair, agent):
 def test_where_xdp_is_asked_for_a_bond_is_guarded_at_tc(pair, agent):
     """The kernel would take the program there, and run it for frames of the ports."""
     agent.configure(a_config(DEVICES, "xdp"))
-    until(lambda: said(agent, "problem: bond0: at XDP frames come from the bond's ports"), what="the problem")
+    until(lambda: said(agent, "problem: bond0: XDP sees frames on the bond's ports"), what="the problem")
     assert len(programs_at(pair.node, Hook.TC_INGRESS, "bond0")) == 1
     with a_wire(pair.client, BOND.asked_on) as wire:
         assert who(wire, BOND) == [[mac_of(pair, BOND)], []]

@@ -1,7 +1,7 @@
 """grpc.reflection.v1alpha: lets clients such as grpcurl ask without the proto file.
 
-The package serves what the generated code carries. Two things that clients rely on are missing there: methods by
-their name, and the JSON names of fields, without which clients print other names than protobuf's JSON mapping has.
+The package serves what the generated code carries. It lacks two things that clients rely on: look-up of methods by
+name, and JSON names of fields, without which clients print names that differ from protobuf's JSON mapping.
 """
 
 from collections.abc import Iterable

@@ -17,7 +17,7 @@ WAITS = "this agent is on standby until the current agent of this node ends: ask
 
 
 class Standby:
-    """Serves on the sockets of a configuration, as far as they can be made."""
+    """Answers API calls while on standby, on those of the configured sockets that can be opened."""
 
     def __init__(self, config: GrpcConfig) -> None:
         self._addresses = [address for address in config.listen if address.startswith("unix:")]

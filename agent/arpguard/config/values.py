@@ -79,4 +79,7 @@ def _in_short(found: str) -> Owner | None:
     return owner({kind: name}, Place(Problems(0))) if kind in _OF_SERVICES else None
 
 
-SHORT_OWNER = scalar(_in_short, "node/NAME, external, external/MAC, elect or follow; left alone until then", {})
+_SHORT_OWNERS = (
+    "node/NAME, external, external/MAC, elect or follow; arpguard ignores this Service until that is corrected"
+)
+SHORT_OWNER = scalar(_in_short, _SHORT_OWNERS, {})

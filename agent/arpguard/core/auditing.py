@@ -329,14 +329,14 @@ class AuditBook:
 
 
 _PROBLEMS = {
-    AuditFinding.NONE: "audit: no host answers for {vips}, though {who} should; see `arpguard explain`",
+    AuditFinding.NONE: "audit: no host answers for {vips}, although {who} should; see `arpguard explain`",
     AuditFinding.ANOTHER: "audit: {who} answers for {vips}, and the owner does not; see `arpguard audit`",
     AuditFinding.SEVERAL: "audit: {who} answers for {vips}, and so does another host; see `arpguard audit`",
 }
 
 _ASTRAY = (
-    "audit: {vips}: in no subnet of a guarded link, so no host there asks for it: correct the address, or add a "
-    "route to its network on the link"
+    "audit: {vips}: not in the subnet of any guarded link, so no host there asks for them: correct the address, or add "
+    "a route to its network on the link"
 )
 
 

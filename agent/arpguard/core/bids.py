@@ -122,7 +122,7 @@ def _complaint(bid: Bid, first: Bid, vip: Vip) -> Complaint | None:
         why = f"{first.name} takes precedence for {vip.address}, with other settings: make them the same"
         return Complaint("VIPConflictingSources", why)
     if bid.vip.nodes and vip.nodes and not bid.vip.nodes & vip.nodes:
-        why = f"no node has endpoints both for it and for {first.name}, which shares {vip.address}"
+        why = f"no node has ready endpoints both for this Service and for {first.name}, which shares {vip.address}"
         return Complaint("VIPWithoutCommonNode", why)
     if bid.vip.lead not in (None, vip.lead):
         why = (

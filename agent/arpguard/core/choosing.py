@@ -36,10 +36,10 @@ def choose_links(
 ) -> Choice:
     """The links that the selectors name here and now, and those of `guarded` (indexes) that are still there.
 
-    For `auto` a network of `closed` counts as a VIP that may come to be anywhere in it.
+    For `auto`, a closed network counts like a VIP that may later appear anywhere in it.
 
     An address or a route that is away for a moment, as while DHCP renews it, must not open the guard: the kernel
-    answers for its VIPs all the same. Neither must a link that becomes a port, before its master is guarded.
+    answers for its VIPs all the same. Nor may the guard open on a link that becomes a port until its master is guarded.
     """
     wanted = (*vips, *closed)
     surroundings = _with_shared_addresses(surroundings)
@@ -169,7 +169,7 @@ def unguardable(link: Link, surroundings: Surroundings) -> str | None:
 def xdp_refusal(link: Link) -> str | None:
     """Why a program at native XDP would not guard a link, although the kernel takes it there."""
     if link.kind == "bond":
-        return "at XDP frames come from the bond's ports, and not yet from the bond"
+        return "XDP sees frames on the bond's ports, before they reach the bond"
     return None
 
 

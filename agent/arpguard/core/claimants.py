@@ -1,10 +1,10 @@
-"""Who claims a VIP, by the MAC address it claims it with.
+"""Who claims a VIP, by the MAC address in the claim.
 
 | the MAC address is                                     | the claimant                            |
 | ------------------------------------------------------ | --------------------------------------- |
 | published by a node's heartbeat                        | that node of the cluster                |
 | that of a Node's address, in this node's neighbours    | that node                               |
-| of a virtual router (VRRP, HSRP, GLBP)                 | that router, by its number              |
+| of a virtual router (VRRP or CARP, HSRP, GLBP)         | that router, by its number              |
 | another                                                | a host outside                          |
 """
 

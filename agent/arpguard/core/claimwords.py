@@ -60,7 +60,7 @@ def claim_steps(address: Address, holder: Holder, candidates: tuple[Candidate, .
 def _eligible(address: Address, candidates: Iterable[Candidate]) -> str:
     names = [candidate.node for candidate in candidates if candidate.eligible]
     if not names:
-        return f"no node may own {address}, so none answers"
+        return f"no node is eligible to own {address}, so none answers"
     return f"{some(names)} may own it" + (", in this order of preference" if len(names) > 1 else "")
 
 
@@ -75,7 +75,7 @@ def _refused(candidates: Iterable[Candidate]) -> Iterator[str]:
 
 def _claim_steps(address: Address, holder: Holder, candidates: tuple[Candidate, ...], now_ns: int) -> Iterator[str]:
     name, since = holder.node or "nobody", _since(holder, now_ns)
-    free = "any node that may own it takes it, the first choice first"
+    free = "any eligible node takes it, the first choice first"
     texts = {
         ClaimState.VALID: f"{name} holds the claim{since}",
         ClaimState.VOID: f"the claim names {name}, but in an epoch that has ended (void): {free}",
@@ -105,15 +105,17 @@ def _since(holder: Holder, now_ns: int) -> str:
 
 def _valid_steps(holder: Holder, candidates: tuple[Candidate, ...]) -> Iterator[str]:
     if not holder.alive:
-        yield f"{holder.node} has not renewed its lease in time: a node that may own it ends that epoch, and takes it"
+        yield (
+            f"{holder.node} has not renewed its lease in time: another eligible node ends its epoch and takes the VIP"
+        )
         return
-    yield f"the heartbeat of {holder.node} is alive"
+    yield f"{holder.node} renews its heartbeat in time"
     own = next((candidate for candidate in candidates if candidate.node == holder.node), None)
     first = next((candidate.node for candidate in candidates if candidate.eligible), "")
     if own is None or not own.eligible:
         why = f": {own.why}" if own else ""
-        yield f"{holder.node} may no longer own it, and hands it over{why}"
+        yield f"{holder.node} is no longer eligible, and hands it over{why}"
     elif first != holder.node and any(candidate.leads for candidate in candidates):
-        yield f"{first} should have it, and takes it at once"
+        yield f"{first} should have it, and takes it immediately"
     elif first != holder.node:
         yield f"{first} is preferred, but an owner keeps its VIP until the cluster has been quiet for a minute"

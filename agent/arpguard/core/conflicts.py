@@ -2,8 +2,8 @@
 
 While a VIP moves, a frame of the new owner may arrive before its claim has been read, and one of the old owner may be
 late. So the claim of a node waits for `GRACE_NS`. It counts if the VIP was not that node's at any time until then, and
-either it was heard again, or this node has had the VIP for longer than that: then two nodes of one cluster answer.
-A host outside cannot be the next owner: its claims count at once, and do not come here.
+either the claim was heard again, or this node has had the VIP for longer than `GRACE_NS`. In both cases two nodes of
+the cluster answer. A host outside cannot be the next owner: its claims count immediately, and do not come here.
 """
 
 from collections import OrderedDict

@@ -102,7 +102,7 @@ def summary(entry: VipEntry | None, scene: Viewpoint) -> str:
 
 def _what_for(entry: VipEntry, scene: Viewpoint) -> str:
     if _is_stale(entry, scene.control):
-        return "owned, but its epoch is not the node's: this node is silent"
+        return "owned, but the entry is from another epoch of this node: this node is silent"
     if _needs_fence(entry) and not _fence_left_ns(scene.control, scene.now_ns):
         return "owned, but the fence has passed: this node is silent"
     if _needs_fence(entry) and scene.voucher_left_ns == 0:
@@ -134,7 +134,7 @@ def need_fences(entries: Iterable[VipEntry]) -> bool:
 
 
 def is_owner(entry: VipEntry, control: NodeControl, left: FencesLeft) -> bool:
-    """Whether the VIP is answered for on this node now: not in another epoch than the node's, nor past a fence."""
+    """Whether this node answers for the VIP now: the entry has the node's epoch, and no fence has passed."""
     if entry.kind is not Kind.OWNED:
         return entry.kind is Kind.DELEGATED
     return not entry.is_stale(control) and (entry.unfenced or left.right_ns > 0)
@@ -307,7 +307,7 @@ def _range_steps(scene: Viewpoint) -> list[str]:
     return [silent, f"the mode is {scene.control.mode.name.lower()} (the node's)"]
 
 
-_HELD = "hold is set, so the right to answer does not expire: while the API server is away two nodes may answer"
+_HELD = "hold is set, so the right to answer does not expire: while the API server is away, two nodes can answer"
 
 
 def _fence_step(left_ns: int | None, voucher_left_ns: int | None, *, elected: bool) -> str:

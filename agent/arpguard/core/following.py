@@ -314,7 +314,8 @@ class Following:
         if not first.settled:
             first = self._as_reported((service.namespace, service.name), first)
         problems += [
-            f"{first.where} names the node {first.node}, and {other.where} names {other.node}"
+            f"{first.where} names the node {first.node}, and {other.where} names {other.node}; {first.node} takes "
+            "precedence: check the announcer on both nodes"
             for other in rest
             if other.node != first.node
         ]
@@ -362,7 +363,9 @@ class Following:
         node = min(named, key=rank)
         if node == first.node:
             return first
-        where = f"{first.where} names {first.node}, whose agent hears no answer there; {node} was named before"
+        where = (
+            f"{first.where} names {first.node}, where the agent sees no answer, so {node}, named before, is followed"
+        )
         return replace(first, node=node, where=where)
 
     def _is_overtaken(self, ref: Ref) -> bool:

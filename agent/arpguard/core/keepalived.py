@@ -67,11 +67,13 @@ UNSAID = (
     "keepalived is running but has not reported this instance: check that it has this vrrp_instance; "
     "if so, restart keepalived"
 )
-SILENT = "so this node does not answer for"
-UNCHANGED = "and until the agent has read all of its configuration this node may answer, as before it started, for"
+SILENT = ", so this node does not answer for {vips}"
+UNCHANGED = (
+    "; until the agent has read its whole configuration, this node treats {vips} as it did before the agent started"
+)
 _STILL = (
-    "the agent has not read all of its configuration and changes nothing until then, so this node does about the VIP "
-    "what it did before the agent started"
+    "the agent has not read its whole configuration: until then this node treats the VIP as it did before the agent "
+    "started"
 )
 A_GROUP = "that is a vrrp_sync_group: name one of its instances"
 
@@ -304,7 +306,7 @@ def owner_step(owner: Owner, node: str, known: InstanceStates, *, waits: bool) -
     if unknown:
         return f"it is not known whether {instance} is MASTER on {node}, so this node is silent: {unknown}"
     if known.states[instance] is VrrpState.MASTER:
-        return f"keepalived runs on {node} and says that {instance} is MASTER, so what it answers is let through"
+        return f"keepalived runs on {node} and says that {instance} is MASTER, so the guard lets its answers through"
     return f"keepalived says that {instance} is {known.word(instance)} on {node}, so this node is silent"
 
 
@@ -315,7 +317,7 @@ def unknown_states(followed: Mapping[Address, str], known: InstanceStates, *, wa
     """
     so = UNCHANGED if waits else SILENT
     return [
-        f"keepalived: the state of {instance} is unknown, {so} {some(vips)}: {why}"
+        f"keepalived: the state of {instance} is unknown{so.format(vips=some(vips))}: {why}"
         for instance, vips in _by_instance(followed)
         if (why := known.why_unknown(instance))
     ]

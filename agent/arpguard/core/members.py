@@ -45,7 +45,7 @@ class Member:
     def refusal(self) -> str | None:
         """Why it may own no VIP at all."""
         reasons = (
-            (not self.alive, "has not renewed for a lease"),
+            (not self.alive, "has not renewed for longer than its lease"),
             (not self.exists, "no Node has that name"),
             (self.deleting, "its Node is being deleted"),
             (not self.ready, "its Node is not ready"),
@@ -261,7 +261,7 @@ def candidates(
             name,
             eligible=True,
             chosen=name == chosen,
-            why=f"has {lead}, and this one goes with it" if name == heir else _place(place, has_it=name == holder),
+            why=_together(lead, vip.address) if name == heir else _place(place, has_it=name == holder),
             leads=name == heir,
         )
         for place, name in enumerate(order, 1)
@@ -279,11 +279,15 @@ def why_not(group: Group, member: Member, pools: Pools) -> str:
     """Why a member that is not in the pool of a group may not own its first VIP."""
     reasons = ((vip, obstacle(vip, member, pools.subnets(vip))) for vip in group)
     vip, why = next(((vip, why) for vip, why in reasons if why is not None), (group[0], CORDONED))
-    return why if vip is group[0] else f"{why}, for {vip.address}, which goes with it"
+    return why if vip is group[0] else f"{why}, for {vip.address}, which must have the same owner"
+
+
+def _together(lead: Address, address: Address) -> str:
+    return f"owns {lead}, and {address} must have the same owner"
 
 
 def _place(place: int, *, has_it: bool) -> str:
-    return f"choice {place}, and has it: the current owner keeps it" if has_it else f"choice {place}"
+    return f"choice {place}; owns it now, and the current owner keeps it" if has_it else f"choice {place}"
 
 
 def speaker(subject: Subject, members: Iterable[Member]) -> str:

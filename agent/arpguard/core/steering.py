@@ -45,8 +45,8 @@ class Course:
     """The node that is followed for one address. Times are CLOCK_BOOTTIME nanoseconds.
 
     `elected_by`: the Service's first address, by which MetalLB elects among nodes.
-    `named`: the node that objects named last. `_left`: those that they named before, each with the time of its end, the
-    latest last.
+    `named`: the node that objects named last. `_left`: the nodes that they named before, each with the time at which it
+    ceased to be named, the latest last.
     """
 
     followed: str = ""
@@ -236,7 +236,7 @@ def _elected_by(service: Service) -> str:
 def _problem(key: Key, followed: str, nodes: Iterable[str]) -> str:
     return (
         f"service {'/'.join(key)}: its announcer's objects name {' and '.join(nodes)} in turn; {followed} "
-        f"is followed until one has been named alone for {STEADY_NS // NS_PER_S} s: see whether the announcer's pods "
+        f"is followed until one has been named alone for {STEADY_NS // NS_PER_S} s: check whether the announcer's pods "
         "reach each other"
     )
 
@@ -244,7 +244,9 @@ def _problem(key: Key, followed: str, nodes: Iterable[str]) -> str:
 def _instead(said: Followed, node: str, course: Course) -> Followed:
     """The answer if another node is followed than the one that objects name now."""
     if not node:
-        wait = f"it moves to {course.followed}, and for {PAUSE_NS // NS_PER_MS} ms is let through nowhere"
+        wait = (
+            f"the VIP moves to {course.followed}, and for {PAUSE_NS // NS_PER_MS} ms no node lets its answers through"
+        )
         return replace(said, node="", why=f"{said.why}; {wait}")
     why = "is followed while others are named in turn" if said.node else "was followed last"
     return replace(said, node=node, why=f"{said.why}; {node} {why}")

@@ -84,5 +84,5 @@ def decode_event(raw: bytes) -> Decision:
 
 
 def _shared(octets: bytes) -> MacAddress:
-    """The addresses that nearly all frames have in common are there once."""
+    """Interns addresses, because nearly all frames share them."""
     return _COMMON.get(octets) or MacAddress(octets)

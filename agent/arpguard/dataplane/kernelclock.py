@@ -42,7 +42,7 @@ def require_the_kernels_clock() -> None:
 
 
 def _offset(program: syscall.Fd) -> int:
-    """How far this process is ahead, in units; whatever time passes between the two readings is taken for none."""
+    """How far this process is ahead, in units. The time between the two readings is ignored."""
     before = boot_ns() >> _SHIFT
     kernel = syscall.program_test_run(program, _FRAME).retval
     after = boot_ns() >> _SHIFT

@@ -303,7 +303,7 @@ class VouchingTable:
         except OSError as error:
             if error.errno not in _NO_MEMORY:
                 raise
-            raise MapFullError(f"the kernel takes terms of {layout.MAX_VOUCHING} links at most") from error
+            raise MapFullError(f"vouching works on at most {layout.MAX_VOUCHING} links: guard fewer links") from error
 
 
 def write_term(

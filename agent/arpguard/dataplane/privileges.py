@@ -93,7 +93,7 @@ def refusal() -> str:
 
 
 def keep_only(kept: tuple[Capability, ...]) -> None:
-    """Gives up every capability but these, of those that the process has: for itself, its threads to come and children.
+    """Drops every capability that the process has, except these; this holds for later threads and children too.
 
     No execve(2) brings one back, whatever is executed. Call it while there is one thread: capabilities belong to
     threads. DataPlaneError when the kernel says no.

@@ -149,7 +149,7 @@ def heartbeat_of(lease: Lease) -> Heartbeat | None:
 
 
 def claim_of(lease: Lease) -> Claim | None:
-    """The claim in a Lease; None if its name is not a claim's."""
+    """The claim in a Lease; None if the Lease is not named like a claim."""
     vip = vip_of(lease.name)
     if vip is None:
         return None

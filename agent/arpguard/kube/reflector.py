@@ -337,7 +337,7 @@ class Reflector(Generic[T]):
         if isinstance(error, GoneError):
             self._version = ""  # nothing is lost: the next list has it all
         elif not self.state.lost:
-            log.warning("%s: lost, its last known state is going stale: %s", self._resource, error)
+            log.warning("%s: watch lost; the last known state is going stale: %s", self._resource, error)
             self.state.lost = str(error)
         if isinstance(error, TooLargeError):
             self._page = max(1, self._page // SMALLER)

@@ -123,7 +123,7 @@ class LeaseWriter:
         try:
             answer = await self._client.call(request, self.timeout_s)
         except ForbiddenError as error:
-            log.warning("%s; renewing by update until the next start", error)
+            log.warning("%s; renewing with update requests (PUT) until the agent restarts", error)
             self._may_patch = False
             return await self.replace(seen, content)
         except ClusterError as error:

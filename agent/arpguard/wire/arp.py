@@ -23,7 +23,7 @@ class ArpOp(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ArpPacket:
-    """The fields of RFC 826 under their names there; `htype` is 1 but for hosts that say 6 (IEEE 802)."""
+    """The fields of RFC 826 under their names there; `htype` is 1, except from hosts that send 6 (IEEE 802)."""
 
     op: ArpOp
     sha: MacAddress

@@ -370,7 +370,7 @@ def test_problems_name_each_host_and_each_silent_owner_once():
         f"audit: {STRANGER} (a host outside) answers for {first}, and so does another host; see `arpguard audit`",
         f"audit: {M} answers for 192.0.2.58, and so does another host; see `arpguard audit`",
         f"audit: {STRANGER} answers for 192.0.2.58, and so does another host; see `arpguard audit`",
-        "audit: no host answers for 192.0.2.59, though n1 should; see `arpguard explain`",
+        "audit: no host answers for 192.0.2.59, although n1 should; see `arpguard explain`",
         f"audit: {STRANGER} (n2 (cluster node)) answers for 2001:db8::50, and the owner does not; see `arpguard audit`",
     ]
 
@@ -388,7 +388,7 @@ def test_vip_in_no_subnet_is_a_problem_until_it_is_in_one_or_gone():
     for vip in (VIP6, VIP):
         book.place(vip, astray=True)
     (problem,) = book.problems
-    assert problem.startswith("audit: 192.0.2.50, 2001:db8::50: in no subnet of a guarded link, so no host ")
+    assert problem.startswith("audit: 192.0.2.50, 2001:db8::50: not in the subnet of any guarded link, so no host ")
     book.place(VIP6, astray=False)
     assert "2001:db8::50" not in book.problems[0]
     book.keep(())

@@ -861,7 +861,7 @@ def test_two_guards_programs_at_one_hook():
     [
         (replace(ETH0, kind="veth"), "warn", "unless the peer runs native XDP"),
         (replace(ETH0, kind="bridge"), "warn", "no native XDP"),
-        (replace(ETH0, kind="bond"), "warn", "frames come from the bond's ports"),
+        (replace(ETH0, kind="bond"), "warn", "XDP sees frames on the bond's ports"),
         (ETH0, "ok", "eth0"),
     ],
 )

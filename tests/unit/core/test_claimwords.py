@@ -21,7 +21,7 @@ FIRST, SECOND = Candidate("n1", True, True, "choice 1"), Candidate("n2", True, F
 DOWN = Candidate("n3", False, False, "its Node is not ready")
 MAC = "02:00:00:00:00:50"
 MOVED_ONCE = "and the VIP has moved once"
-FREE = "any node that may own it takes it, the first choice first"
+FREE = "any eligible node takes it, the first choice first"
 
 
 @pytest.mark.parametrize(
@@ -48,30 +48,30 @@ def test_claim_is_worth_what_keeps_others_from_it_first(changes, state):
 @pytest.mark.parametrize(
     ("holder", "steps"),
     [
-        (HELD, ["n1 holds the claim", "the heartbeat of n1 is alive"]),
+        (HELD, ["n1 holds the claim", "n1 renews its heartbeat in time"]),
         (
             replace(HELD, seen_ns=NOW_NS - 90 * NS_PER_S),
-            ["n1 holds the claim (this node has seen it so for 90 s)", "the heartbeat of n1 is alive"],
+            ["n1 holds the claim (this node has seen it so for 90 s)", "n1 renews its heartbeat in time"],
         ),
         (
             replace(HELD, seen_ns=NOW_NS, transitions=2),
             [
                 "n1 holds the claim (this node has seen it so for 0 s, and the VIP has moved 2 times)",
-                "the heartbeat of n1 is alive",
+                "n1 renews its heartbeat in time",
             ],
         ),
         (
             replace(HELD, alive=False),
             [
                 "n1 holds the claim",
-                "n1 has not renewed its lease in time: a node that may own it ends that epoch, and takes it",
+                "n1 has not renewed its lease in time: another eligible node ends its epoch and takes the VIP",
             ],
         ),
         (
             replace(HELD, node="n2"),
             [
                 "n2 holds the claim",
-                "the heartbeat of n2 is alive",
+                "n2 renews its heartbeat in time",
                 "n1 is preferred, but an owner keeps its VIP until the cluster has been quiet for a minute",
             ],
         ),
@@ -79,13 +79,13 @@ def test_claim_is_worth_what_keeps_others_from_it_first(changes, state):
             replace(HELD, node="n3"),
             [
                 "n3 holds the claim",
-                "the heartbeat of n3 is alive",
-                "n3 may no longer own it, and hands it over: its Node is not ready",
+                "n3 renews its heartbeat in time",
+                "n3 is no longer eligible, and hands it over: its Node is not ready",
             ],
         ),
         (
             replace(HELD, node="n9"),
-            ["n9 holds the claim", "the heartbeat of n9 is alive", "n9 may no longer own it, and hands it over"],
+            ["n9 holds the claim", "n9 renews its heartbeat in time", "n9 is no longer eligible, and hands it over"],
         ),
         (replace(HELD, void=True), [f"the claim names n1, but in an epoch that has ended (void): {FREE}"]),
         (
@@ -118,7 +118,7 @@ def test_claim_is_told_of_in_words(holder, steps):
 @pytest.mark.parametrize(
     ("candidates", "steps"),
     [
-        ((), [f"no node may own {VIP}, so none answers"]),
+        ((), [f"no node is eligible to own {VIP}, so none answers"]),
         ((FIRST,), ["n1 may own it"]),
         ((SECOND, FIRST), ["n2, n1 may own it, in this order of preference"]),
         (
@@ -142,7 +142,7 @@ def test_vip_that_is_apart_from_the_one_it_goes_with_is_about_to_move():
 
     steps = claim_steps(VIP, replace(HELD, node="n2"), (leading, holding), NOW_NS)
 
-    assert steps[-1] == "n1 should have it, and takes it at once"
+    assert steps[-1] == "n1 should have it, and takes it immediately"
 
 
 # ---- the whole chain ---------------------------------------------------------------------------------------------
@@ -181,7 +181,7 @@ def test_chain_says_why_this_node_is_silent():
 
 def test_held_vip_is_told_from_one_whose_owner_is_named():
     entry = VipEntry(Kind.OWNED, unfenced=True, epoch=3)
-    held = "hold is set, so the right to answer does not expire: while the API server is away two nodes may answer"
+    held = "hold is set, so the right to answer does not expire: while the API server is away, two nodes can answer"
 
     assert explain(ELECT, InCluster(holder=HELD), entry).steps[-1] == held
     assert explain(Owner(OwnerKind.NODE, node="n1"), InCluster(), entry).steps[-1] != held

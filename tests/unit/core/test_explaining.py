@@ -68,8 +68,8 @@ def explain(owner: Owner | None, scene: Viewpoint, address=VIP, mode=Mode.INHERI
 
 MADE = f"{SOURCE} makes {VIP} a VIP with the owner "
 STILL = (
-    "keepalived says that VI_1 is BACKUP on me, but the agent has not read all of its configuration and changes "
-    "nothing until then, so this node does about the VIP what it did before the agent started"
+    "keepalived says that VI_1 is BACKUP on me, but the agent has not read its whole configuration: until "
+    "then this node treats the VIP as it did before the agent started"
 )
 ENFORCED = "the mode is enforce (the node's)"
 HOLD = "the owner is fixed, so the right to answer does not expire (no fence)"
@@ -154,7 +154,7 @@ STEPS = [
         {},
         [
             MADE + "keepalived VI_1",
-            "keepalived runs on me and says that VI_1 is MASTER, so what it answers is let through",
+            "keepalived runs on me and says that VI_1 is MASTER, so the guard lets its answers through",
             SUBNET,
             "so the kernel's entry on eth0 is delegated: another program on this node answers, and the guard lets it",
             ENFORCED,
@@ -430,7 +430,7 @@ FENCES = [
         VipEntry(Kind.OWNED, unfenced=True, epoch=3),
         a_control(epoch=4),
         None,
-        "owned, but its epoch is not the node's: this node is silent",
+        "owned, but the entry is from another epoch of this node: this node is silent",
         id="stale epoch",
     ),
     pytest.param(VipEntry(Kind.OWNED, unfenced=True), a_control(), None, "owned, this node answers", id="not needed"),

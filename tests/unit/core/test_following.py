@@ -67,7 +67,10 @@ def test_source_is_lacking_where_a_service_has_no_other():
 
 def dispute(first: tuple[str, str], other: tuple[str, str]) -> str:
     """The problem with two objects that name different nodes."""
-    return f"{first[0]} names the node {first[1]}, and {other[0]} names {other[1]}"
+    return (
+        f"{first[0]} names the node {first[1]}, and {other[0]} names {other[1]}; {first[1]} takes precedence: check "
+        "the announcer on both nodes"
+    )
 
 
 HOST = "annotation kube-vip.io/vipHost of Service shop/web"
@@ -418,8 +421,8 @@ def test_where_the_announcer_is_reported_silent_the_node_named_before_is_followe
     found = cluster.ask("metallb/service")
     assert (found.node, found.settled, found.problems) == ("worker-3", False, ())
     assert found.why == (
-        "ServiceL2Status of MetalLB metallb-system/l2-r8jwb names worker-2, whose agent hears no answer there; "
-        "worker-3 was named before"
+        "ServiceL2Status of MetalLB metallb-system/l2-r8jwb names worker-2, where the agent sees no answer, so "
+        "worker-3, named before, is followed"
     )
 
     cluster.following.hear("worker-3", reported(101, answers=False))

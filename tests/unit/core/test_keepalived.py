@@ -387,7 +387,7 @@ def test_lists_show_the_state():
     [
         (
             VrrpState.MASTER,
-            "keepalived runs on me and says that VI_1 is MASTER, so what it answers is let through",
+            "keepalived runs on me and says that VI_1 is MASTER, so the guard lets its answers through",
         ),
         (VrrpState.BACKUP, "keepalived says that VI_1 is BACKUP on me, so this node is silent"),
         (None, f"it is not known whether VI_1 is MASTER on me, so this node is silent: {UNSAID}"),
@@ -400,16 +400,25 @@ def test_explain_says_why(state, expected):
 @pytest.mark.parametrize(
     ("state", "begins"),
     [
-        (VrrpState.MASTER, "keepalived says that VI_1 is MASTER on me, but the agent has not read all of its"),
-        (VrrpState.BACKUP, "keepalived says that VI_1 is BACKUP on me, but the agent has not read all of its"),
-        (None, f"it is not known whether VI_1 is MASTER on me: {UNSAID}; the agent has not read all of its"),
+        (
+            VrrpState.MASTER,
+            "keepalived says that VI_1 is MASTER on me, but the agent has not read its whole configuration",
+        ),
+        (
+            VrrpState.BACKUP,
+            "keepalived says that VI_1 is BACKUP on me, but the agent has not read its whole configuration",
+        ),
+        (
+            None,
+            f"it is not known whether VI_1 is MASTER on me: {UNSAID}; the agent has not read its whole configuration",
+        ),
     ],
 )
 def test_explain_does_not_say_silent_while_the_agent_changes_nothing(state, begins):
     step = owner_step(FOLLOWS, "me", known(state), waits=True)
 
     assert step.startswith(begins)
-    assert step.endswith("so this node does about the VIP what it did before the agent started")
+    assert step.endswith(": until then this node treats the VIP as it did before the agent started")
 
 
 def test_an_unknown_state_is_one_problem_for_all_vips_that_follow():
@@ -423,7 +432,7 @@ def test_an_unknown_state_is_one_problem_for_all_vips_that_follow():
 
 def test_while_the_agent_changes_nothing_it_does_not_say_that_the_node_is_silent():
     (problem,) = unknown_states({VIP: "VI_1"}, known(), waits=True)
-    assert "this node may answer, as before it started, for 198.51.100.50: " in problem
+    assert "this node treats 198.51.100.50 as it did before the agent started: " in problem
     assert "does not answer" not in problem
 
 

@@ -51,7 +51,7 @@ def test_members_are_those_with_a_node_or_a_heartbeat():
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        ({"alive": False}, "has not renewed for a lease"),
+        ({"alive": False}, "has not renewed for longer than its lease"),
         ({"exists": False, "ready": False}, "no Node has that name"),
         ({"deleting": True}, "its Node is being deleted"),
         ({"ready": False}, "its Node is not ready"),
@@ -136,7 +136,7 @@ def test_holder_is_chosen_and_else_the_first():
     assert [each.node for each in free] == order
     assert [each.chosen for each in free] == [True, False, False]
     assert [each.chosen for each in held] == [False, False, True]
-    assert held[2].why == "choice 3, and has it: the current owner keeps it"
+    assert held[2].why == "choice 3; owns it now, and the current owner keeps it"
 
 
 def test_pools_are_the_same_while_those_who_matter_are():
@@ -199,7 +199,7 @@ def test_candidates_of_a_pair_are_those_who_may_own_both():
     order = [*ranked(str(VIP.address), ["n1", "n2"]), "n3"]
     assert [list(found[vip]) for vip in PAIR] == [order, order]
     why = "its link with 2001:db8::/64 is down or missing"
-    assert found[VIP]["n3"].why == f"{why}, for 2001:db8::50, which goes with it"
+    assert found[VIP]["n3"].why == f"{why}, for 2001:db8::50, which must have the same owner"
     assert found[SIX]["n3"].why == why
 
 
@@ -209,7 +209,11 @@ def test_whoever_has_the_lead_is_preferred_for_what_goes_with_it():
 
     first, *others = asked(SIX, members, {SIX.address: others_than(last), VIP.address: last}, PAIR)
 
-    assert (first.node, first.leads, first.why) == (last, True, f"has {VIP.address}, and this one goes with it")
+    assert (first.node, first.leads, first.why) == (
+        last,
+        True,
+        f"owns {VIP.address}, and 2001:db8::50 must have the same owner",
+    )
     assert not any(each.leads for each in others)
     assert not any(each.leads for each in asked(VIP, members, {VIP.address: last}, PAIR))
 

@@ -128,10 +128,17 @@ def test_other_annotation_that_cannot_be_read_counts_as_not_there(name, text):
     assert f"arpguard.io/{name}" in collected.problems[0]
 
 
+OWNERS = "node/NAME, external, external/MAC, elect or follow"
+
+
 @pytest.mark.parametrize(
     ("name", "text", "problem"),
     [
-        ("owner", "me", "must be node/NAME, external, external/MAC, elect or follow, not me; left alone until then"),
+        (
+            "owner",
+            "me",
+            f"must be {OWNERS}, not me; arpguard ignores this Service until that is corrected",
+        ),
         ("mode", "on", "must be observe or enforce, not on"),
         ("interface", "a/b", "must be the name of an interface such as eth0, not a/b"),
         ("hold", "yes", "must be true or false, not yes"),

@@ -96,7 +96,7 @@ def test_between_two_nodes_there_is_a_pause_in_which_none_is_followed():
     agent.wait(NS_PER_S).put("l2-a", "n2")
 
     assert agent.node == ""
-    assert agent.ask().why.endswith("it moves to n2, and for 50 ms is let through nowhere")
+    assert agent.ask().why.endswith("the VIP moves to n2, and for 50 ms no node lets its answers through")
     assert agent.steering.next_ns(agent.now_ns) == agent.now_ns + PAUSE_NS
     assert agent.wait(PAUSE_NS - 1).node == ""
     assert agent.wait(1).node == "n2"
@@ -167,7 +167,7 @@ def test_objects_that_sway_are_followed_no_more_and_that_is_a_problem():
     (problem,) = agent.steering.problems(agent.now_ns)
     assert problem == (
         "service shop/web: its announcer's objects name n1 and n2 in turn; n1 is followed until one has been named "
-        "alone for 3 s: see whether the announcer's pods reach each other"
+        "alone for 3 s: check whether the announcer's pods reach each other"
     )
 
 

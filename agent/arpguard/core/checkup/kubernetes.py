@@ -44,8 +44,8 @@ def announcers(picture: Picture) -> Iterator[Finding]:
 
     yield bad(
         f"not read: {unread}",
-        why=f"{len(followers)} VIPs follow an announcer; only those with a node in their Service's annotation are "
-        "answered for",
+        why=f"VIPs that follow an announcer: {len(followers)}; a node answers only for those whose Service's "
+        "annotation names one",
         fix="install the announcer, or give the agent the rights: deploy/components has one for each announcer",
     )
 
@@ -61,7 +61,8 @@ def vouching(picture: Picture) -> Iterator[Finding]:
     for problem in told:
         yield bad(
             problem.removeprefix(_OF_VOUCHING),
-            why="meanwhile a dead node is replaced after its lease, not within d",
+            why="until then a dead node is replaced only after its lease, not after the voucher's timeout (about a "
+            "second)",
             fix="see `arpguard status`, and the agent's log",
         )
 

@@ -141,7 +141,7 @@ def _shown(program: AttachedProgram) -> str:
 
 
 def one_agent(picture: Picture) -> Iterator[Finding]:
-    """Two agents, or what two have left, on the links of this node."""
+    """Whether more than one agent runs here, or has left programs on this node's links."""
     guards, own = needed(picture.snapshot.guards), str(picture.config.bpf.pin_dir)
     others = [guard for guard in guards if guard.pin_dir != own and len(guards) > 1]
     for guard in others:

@@ -128,7 +128,7 @@ def capabilities(picture: Picture) -> Iterator[Finding]:
     held = picture.snapshot.machine.capabilities
     missing = [name for name in NEEDED if name not in held]
     if not held:
-        yield unknown("this process has none that the agent needs: run the doctor as root, like the agent")
+        yield unknown("this process has none of the capabilities that the agent needs: run the doctor as root")
     elif missing:
         yield bad(
             f"{listed(missing)} is missing",

@@ -146,7 +146,7 @@ def _two_links(picture: Picture, first: Link, second: Link, network: str, open_l
     why = "a request that reaches both is answered twice, with two MACs"
     if bare:
         names = listed(link.name for link in open_links)
-        why += f"; also one for {listed(dict.fromkeys(bare))}, which no guard silences on {names}"
+        why += f"; so is a request for {listed(dict.fromkeys(bare))}, which no guard silences on {names}"
 
     return Finding(
         Grade.BAD if bare and picture.guards else Grade.WARN,

@@ -54,7 +54,7 @@ def _bound(picture: Picture, vip: Address) -> Finding:
     if covers:
         without = f"the kernel would answer on {_names(links)}" if links else "the kernel would not answer"
         return ok(f"{_place(where)}; {listed(covers)}; without the guard {without}", str(vip))
-    return ok(f"{_place(where)}, and not answered for by the kernel" if where else _place(where), str(vip))
+    return ok(f"{_place(where)}; the kernel does not answer for it" if where else _place(where), str(vip))
 
 
 def _place(where: str) -> str:
@@ -329,7 +329,7 @@ def _to_somebody(picture: Picture, vip: Address) -> tuple[str, tuple[str, ...]]:
     """The fix for a VIP that nobody answers for: an owner, or whatever keeps the one that it has."""
     known = picture.vips.get(vip)
     if known is None:
-        return "give it an owner: `vips:` in the configuration, or a Service that is elected for", ()
+        return "give it an owner: name it in `vips:`, or use a Service whose owner is elected", ()
     if _starting_helps(picture, [vip]):
         return "start the guard", (picture.snapshot.start,)
     return _SILENT_OWNER[known.owner.kind].format(node=known.owner.node or "none yet"), ()

@@ -141,12 +141,12 @@ class OwnHeartbeat:
         return [] if yes else self.hurry(now_ns)
 
     def end(self) -> None:
-        """Nothing more is sent: the heartbeat is about to be deleted."""
+        """Sends nothing more: the heartbeat is about to be deleted."""
         self.lease.part(self.lease.times.duration_ns)
         self.parted = True
 
     def hurry(self, now_ns: int) -> list[Effect]:
-        """A renewal is wanted at once, as when what it publishes has changed; one that is under way is waited for."""
+        """Asks for a renewal at once, for example when the heartbeat's content has changed; waits for one under way."""
         if self._phase is _Phase.HELD and not self.lease.parting:
             self._due_ns = min(self._due_ns, now_ns)
         return self._go_on(now_ns) if self._phase is _Phase.HELD and not self.parted else []

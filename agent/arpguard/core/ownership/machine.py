@@ -210,12 +210,15 @@ class Ownership:
         return self._advance([vip], now_ns)
 
     def claim_written(self, sent: WriteClaim, outcome: Outcome, version: Version | None, now_ns: int) -> list[Effect]:
-        """What came of a CAS."""
+        """Takes in the result of a CAS of a claim."""
         effects = self.claims.written(sent, outcome, version, self._moment(now_ns))
         return effects + self._advance([sent.vip], now_ns)
 
     def claim_deleted(self, sent: DeleteClaim, outcome: Outcome, version: Version | None, now_ns: int) -> list[Effect]:
-        """What came of a delete; `version` is what its finalizer keeps, None when it is gone."""
+        """Takes in the result of deleting a claim.
+
+        `version`: of the Lease that its finalizer still keeps, or None if it is gone.
+        """
         return self.claims.deleted(sent, outcome, version, now_ns) + self._advance([sent.vip], now_ns)
 
     def own_claims_listed(self, claims: Iterable[Claim], sent_ns: int, now_ns: int) -> list[Effect]:

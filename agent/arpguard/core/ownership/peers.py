@@ -206,10 +206,10 @@ class Peers:
         return []
 
     def read(self, node: str, heartbeat: Heartbeat | None, sent_ns: int, now_ns: int) -> None:
-        """What a read found.
+        """Takes in what a read found.
 
-        An older version than was seen before the read was sent comes from a server that was restored from a backup. It
-        answers no question, so the next read waits a while: otherwise this node would read as fast as it can.
+        If the version is older than one seen before the read was sent, the server was restored from a backup. Such a
+        read answers no question, so the next one waits a while: otherwise this node would read as fast as it can.
         """
         peer = self._peers[node]
         peer.busy = False

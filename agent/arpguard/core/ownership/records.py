@@ -292,7 +292,7 @@ class SetFence:
 
 @dataclass(frozen=True, slots=True)
 class SetTerm:
-    """Tell the kernel who vouches for this node, instead of whoever did so before; it is not bound to it yet."""
+    """Tell the kernel which node vouches for this one from now on; the kernel is not yet bound to the new term."""
 
     term: VouchTerm
 

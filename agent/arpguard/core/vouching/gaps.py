@@ -35,7 +35,7 @@ class Gaps:
         return Gaps(counts, self.sum_ns + other.sum_ns, max(self.longest_ns, other.longest_ns))
 
     def within_ns(self, per_mille: int) -> int:
-        """The length that so many of a thousand gaps do not exceed; no less than it is. 0 without gaps."""
+        """An upper bound of the per-mille quantile of the gaps: never below the true value; 0 without gaps."""
         wanted = -(-self.total * per_mille // 1000)
         seen = 0
         for step_ns, count in zip(STEPS_NS, self.counts, strict=False):

@@ -24,8 +24,8 @@ PATIENCE = 3  # so many pings have to stay without an answer
 class AdoptedTerm:
     """A term in which this node vouches for another one.
 
-    `instance`, `epoch`: of the voucher, as the term names them; the epoch by its number. `d_ns`: the node is dead after
-    so long without a pong, by the longer of the published one and this node's. `trial`: nobody is granted anything.
+    `instance`, `epoch`: of the voucher, as the term names them; the epoch by its number. `d_ns`: how long without a
+    pong until the node counts as dead: the longer of its published d and this node's. `trial`: nothing is granted.
     """
 
     number: int

@@ -28,7 +28,7 @@ class Outlook:
         return self.vips.get(address)
 
     def interface(self, address: Address) -> str:
-        """The interface that a VIP has to be on; empty: any."""
+        """The interface that a VIP is restricted to; empty: any."""
         found = self.vip(address)
         return found.interface if found else ""
 

@@ -30,11 +30,11 @@ def problems_of_elections(wishes: Wishes, outlook: Outlook) -> Iterator[str]:
     """The VIPs that no node may own, or not together."""
     if wishes.nobody:
         names = some(sorted(map(str, wishes.nobody)))
-        yield f"no node may own {names}: `arpguard explain ADDRESS` says why for each node"
+        yield f"no node is eligible to own {names}: `arpguard explain ADDRESS` says why for each node"
     if wishes.apart:
         apart = sorted(wishes.apart, key=str)
         pairs = some([f"{outlook.lead(address)} and {address}" for address in apart])
         yield (
-            f"no node may own both {pairs}, so each is elected by itself: "
+            f"no node is eligible to own both {pairs}, so each is elected by itself: "
             "`arpguard explain ADDRESS` says why for each node"
         )

@@ -56,10 +56,11 @@ class Reports:
 
     def _of_elections(self, wishes: Wishes) -> Iterable[Notice]:
         for address in wishes.nobody:
-            note = f"no node may own {address}: `arpguard explain {address}` says why for each node"
+            note = f"no node is eligible to own {address}: `arpguard explain {address}` says why for each node"
             yield Notice(self._subject(address), "NobodyEligible", "Elect", note)
         for address in wishes.apart:
-            note = f"no node may own both {self._outlook.lead(address)} and {address}: each is elected by itself"
+            lead = self._outlook.lead(address)
+            note = f"no node is eligible to own both {lead} and {address}: each is elected by itself"
             yield Notice(self._subject(address), "FamiliesApart", "Elect", note)
 
     def _speaks_for(self, subject: Subject, members: Iterable[Member]) -> bool:
@@ -88,23 +89,31 @@ class Reports:
         self.events.post(Notice(self._subject(address), "VIPTakenOutside", "Probe", note))
 
     def claimed(self, report: Report, claimant: Claimant, owner: str) -> None:
-        """Somebody claims a VIP that `owner` has (empty: nobody); a claim that may be the owner's own is not posted."""
+        """Another host claims a VIP of `owner` (empty: no node's); a claim that may be the owner's is not posted."""
         decision = report.decision
-        vip, where = decision.key.vip, f"on {report.link} of {self._node}"
+        vip = decision.key.vip
         if claimant.is_node:
-            holder = owner or "nobody"
-            note = f"{claimant}, {decision.sha}, claims {vip} {where}, and {holder} has it: two nodes may answer"
+            holder = owner or "no node"
+            note = (
+                f"{self._node} hears {claimant}, {decision.sha}, claim {vip} on {report.link}, but {holder} owns it: "
+                "two nodes may be answering"
+            )
             self.events.post(Notice(self._subject(vip), "VIPSplitBrain", "Guard", note))
         elif decision.verdict is Verdict.CONFLICT:
             who = "" if claimant == OUTSIDE else f" ({claimant})"
-            note = f"{decision.sha}{who} claims {vip} {where}"
+            note = (
+                f"{decision.sha}{who} claims {vip} on {report.link} of {self._node}, but is not its owner: remove the "
+                "address from that host"
+            )
             self.events.post(Notice(self._subject(vip), "VIPConflict", "Guard", note))
 
     def answered_by_others(self, audited: Audited) -> None:
-        """This node asked for a VIP, and others than its owner answered."""
-        vip, owner = audited.key.vip, audited.expected.who or "nobody"
+        """This node asked for a VIP, and hosts other than its owner answered."""
+        vip, who = audited.key.vip, audited.expected.who
+        whose = f"whose owner is {who}" if who else "which has no known owner"
         answers = " and ".join(map(str, audited.answers[:_SHOWN]))
-        note = f"on {audited.link} of {self._node}, {answers} answers for {vip}, which {owner} has"
+        verb = "answers" if len(audited.answers) == 1 else "answer"
+        note = f"{self._node} asked on {audited.link}: {answers} {verb} for {vip}, {whose}"
         self.events.post(Notice(self._subject(vip), "VIPAnsweredByOthers", "Audit", note))
 
     # ---- the objects ----

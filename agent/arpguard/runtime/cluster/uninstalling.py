@@ -69,7 +69,7 @@ async def _wait_for_renewals(leases: Iterable["_Lease"], tell: Callable[[str], N
     """
     silence_s = max((lease.duration_s for lease in leases if lease.node), default=0)
     if silence_s:
-        tell(f"waiting {silence_s + _LATE_S:g} s for heartbeats that may still be renewed")
+        tell(f"waiting {silence_s + _LATE_S:g} s to see whether any agent still renews its heartbeat")
         await asyncio.sleep(silence_s + _LATE_S)
 
 

@@ -195,7 +195,7 @@ class Vouching:
 
     def _problems(self, config: VouchingConfig, vouched: Iterable[VouchedNode]) -> Iterator[str]:
         if self._terms.problem:
-            yield f"vouching: no node vouches for this node without the cluster's secret: {self._terms.problem}"
+            yield f"vouching: this node cannot read the Secret, so no node can vouch for it: {self._terms.problem}"
         if self._hearing.deaf:
             yield (
                 f"vouching: nothing arrives over {self._hearing.deaf}, while other nodes hear each other; "
@@ -203,8 +203,8 @@ class Vouching:
             )
         if self._plan.isolated:
             yield (
-                "vouching: no other node on the segment hears this one, but the API server does: check its link and "
-                "the switch"
+                "vouching: no other node on the segment hears this one, although it reaches the API server: check its "
+                "link and the switch"
             )
 
         unheard = [each.node for each in vouched if _is_unheard(each, boot_ns())]

@@ -123,4 +123,4 @@ class Control:
     def _note_drift(self, actual: NodeControl | None) -> None:
         if self._state.control is not None and actual != self._state.control:
             self._state.drift.control += 1
-            log.warning("drift: another program changed the control value; restored it")
+            log.warning("drift: another program changed the node's mode, epoch or fence in the kernel; restored them")

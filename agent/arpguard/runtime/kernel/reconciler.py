@@ -278,7 +278,7 @@ class Reconciler:
         return {**self._ranges.delta.desired, **exceptions}
 
     def _close(self, basis: Basis, problems: list[str]) -> None:
-        """Has the kernel close the ranges that are asked for; exceptions come first, and go last."""
+        """Makes the kernel close the configured ranges; exceptions are added first and removed last."""
         delta = self._ranges.delta
         if self._ranges.look():
             self.state.drift.entries += 1
