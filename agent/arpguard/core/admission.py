@@ -59,7 +59,7 @@ class Admission:
 
     @classmethod
     def of(cls, config: AgentConfig, nodes: Mapping[str, Node], avoided: Avoided) -> "Admission":
-        """The basis as of now."""
+        """The basis for judging bids now."""
         return cls(
             ranges=Prefixes(config.ranges),
             avoided=avoided,
@@ -106,7 +106,7 @@ class Admission:
         return self._own_refusal(address)
 
     def _own_refusal(self, address: Address) -> Complaint | None:
-        """The same, by what only this node knows."""
+        """Why this node never guards an address, by what only this node knows."""
         if address in self.avoided.reserved:
             what = "broadcast" if address.version == 4 else "subnet-router anycast"
             why = f"{address} is the {what} address of this node's subnet: choose one that a host can own"

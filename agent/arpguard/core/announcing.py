@@ -36,11 +36,11 @@ class AnnouncementSchedule:
         self._tokens = TokenBucket(BURST, RATE_INTERVAL_NS)
 
     def take_over(self, key: EntryKey, now_ns: int) -> None:
-        """This node has just become the owner."""
+        """Schedules announcements: this node has just become the owner."""
         self._set_due(key, now_ns, ANNOUNCE_COUNT)
 
     def sent(self, key: EntryKey, now_ns: int) -> None:
-        """An announcement went out; those that were due while the link was down did not."""
+        """Notes that an announcement went out; those that were due while the link was down did not."""
         self._sent[key] = now_ns
 
     def link_up(self, key: EntryKey, now_ns: int) -> None:

@@ -1,4 +1,4 @@
-"""The audit asks the wire for every VIP now and then: a host that answers only those who ask is not heard otherwise.
+"""The audit sends a request for every VIP now and then: only so it hears hosts that answer only those who ask.
 
 One node asks for each VIP: of those that have a link in its subnet and do not own it, the one that rendezvous hashing
 prefers; the owner, if no other node has such a link. Each node goes through all VIPs at an even pace, and asks for its
@@ -100,7 +100,7 @@ class _Pool:
 
 
 class AuditFinding(IntEnum):
-    """What answers came; the numbers are those of the API, which tests/unit/test_proto.py compares."""
+    """Which answers came; the numbers are those of the API, which tests/unit/test_proto.py compares."""
 
     OWNER = 1
     NONE = 2
@@ -182,7 +182,7 @@ class Answerer:
 
 @dataclass(frozen=True, slots=True)
 class Audited:
-    """What a question for a VIP found. `count`: so many questions in a row found the same."""
+    """What a request for a VIP found. `count`: how many requests in a row found the same."""
 
     key: EntryKey
     link: str
@@ -194,28 +194,28 @@ class Audited:
 
     @property
     def is_right(self) -> bool:
-        """Whether the owner alone answers, or nobody where nobody has to."""
+        """Whether the owner alone answers, or no host where none has to."""
         return self.finding is AuditFinding.OWNER or (self.finding is AuditFinding.NONE and self.expected.may_be_silent)
 
     @property
     def is_known(self) -> bool:
-        """Whether it counts."""
+        """Whether the result counts: it is right, or enough requests in a row found it."""
         strange = any(not answer.fits and not answer.claimant.is_node for answer in self.answers)
         return self.is_right or self.count >= (OF_STRANGERS if strange else CONFIRMATIONS)
 
     @property
     def macs(self) -> int:
-        """How many MACs answer: of the node that asks its own, too, which it does not hear."""
+        """How many MACs answer, including the asking node's own answer, which it does not hear."""
         return len(self.answers) + self.expected.here
 
     def is_like(self, other: "Audited") -> bool:
-        """Whether another question found the same."""
+        """Whether another request found the same."""
         mine, theirs = (self.finding, self.expected, self.answers), (other.finding, other.expected, other.answers)
         return mine == theirs
 
 
 def judge(key: EntryKey, link: str, expected: Expected, heard: Mapping[MacAddress, Claimant], asked_ns: int) -> Audited:
-    """What it means that these hosts answered."""
+    """The result of an audit that these hosts answered."""
     answers = tuple(Answerer(mac, heard[mac], expected.fits(mac, heard[mac])) for mac in sorted(heard, key=str))
     if expected.here:
         answers = tuple(answer for answer in answers if answer.claimant.node != expected.node)  # its other links
@@ -266,7 +266,7 @@ class AuditBook:
         (self._astray.add if astray else self._astray.discard)(vip)
 
     def note(self, audited: Audited) -> Audited:
-        """A question was answered, or not. Returns what is known of the VIP by it."""
+        """Takes in the result of a request. Returns what is known of the VIP now."""
         last = self._suspected.pop(audited.key, None) or self.found.get(audited.key)
         if last is not None and last.is_like(audited):
             audited = replace(audited, count=last.count + 1)
@@ -278,7 +278,7 @@ class AuditBook:
         return audited
 
     def settle(self, audited: Audited) -> None:
-        """This counts, however often it was found."""
+        """Makes a result count, however often it was found."""
         self.forget([audited.key])
         audited = replace(audited, count=max(audited.count, CONFIRMATIONS))
         self.found[audited.key] = audited
@@ -290,7 +290,7 @@ class AuditBook:
         return [key for key, audited in self._suspected.items() if audited.asked_ns + AGAIN_NS <= now_ns]
 
     def forget(self, keys: Iterable[EntryKey]) -> None:
-        """Other nodes ask for these now, or nobody does."""
+        """Drops VIPs that other nodes audit now, or none does."""
         for key in keys:
             for memory in (self.found, self._wrong, self._suspected):
                 memory.pop(key, None)
@@ -301,22 +301,22 @@ class AuditBook:
         self.forget([key for key in (*self.found, *self._suspected) if key not in keys])
 
     def wrong(self, limit: int | None = None) -> list[Audited]:
-        """What was found that is not as it has to be."""
+        """The results that are not right."""
         return list(islice(self._wrong.values(), limit))
 
     def findings(self) -> Counter[AuditFinding]:
-        """How many VIPs there are of each finding; of those that are as they have to be, as of OWNER."""
+        """How many VIPs have each finding; right ones count as OWNER."""
         counts = Counter(audited.finding for audited in self._wrong.values())
         counts[AuditFinding.OWNER] = len(self.found) - len(self._wrong)
         return counts
 
     def oldest_ns(self) -> int | None:
-        """When the VIP was asked for that was not for the longest time."""
+        """When the last request was sent for the VIP that has waited longest."""
         return min((audited.asked_ns for audited in self.found.values()), default=None)
 
     @property
     def problems(self) -> list[str]:
-        """VIPs that nobody answers for, and those that others do, a sentence for each owner or host."""
+        """VIPs for which no host answers, or the wrong one: a sentence for each owner or host."""
         vips: dict[tuple[AuditFinding, str], set[Address]] = {}
         for audited in self._wrong.values():
             for who in _concerned(audited):

@@ -22,5 +22,5 @@ class Backoff:
         return whole * (1 - self._random() / 2)
 
     def reset(self) -> None:
-        """It worked: waits start over."""
+        """Makes waits start over, after a success."""
         self._failures = 0

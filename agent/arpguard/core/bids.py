@@ -117,7 +117,7 @@ def _common_nodes(sharing: Iterable[Bid]) -> frozenset[str] | None:
 
 
 def _complaint(bid: Bid, first: Bid, vip: Vip) -> Complaint | None:
-    """What a bid that is not the first does not get, now that the address has become `vip`."""
+    """Which wishes of a bid that is not the first are not met, now that the address has become `vip`."""
     if bid.vip.settings != first.vip.settings:
         why = f"{first.name} takes precedence for {vip.address}, with other settings: make them the same"
         return Complaint("VIPConflictingSources", why)

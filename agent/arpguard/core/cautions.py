@@ -28,7 +28,7 @@ _SHOWN = 64  # what is longer is near nothing; comparing takes the square of its
 
 
 def misnamed(config: AgentConfig, node: str, *, by_host: bool) -> list[str]:
-    """That no VIP names this node, and that its name seems to be wrong. `by_host`: it is the host's, nobody gave it.
+    """Warns that no VIP names this node, whose name seems to be wrong. `by_host`: the name is the host's, not given.
 
     A node that is numbered like an owner may well own nothing, and so may one whose name somebody gave.
     """

@@ -102,7 +102,7 @@ def _first_by_route(vip: Address, links: Iterable[Link], routes: Sequence[Route]
 def route_to(address: Address, routes: Iterable[Route]) -> Route | None:
     """The best route to an address outside this node, which may be one that leads nowhere (`ifindex` 0).
 
-    What leads nowhere in a table that is not everybody's keeps only those out whom `ip rule` sends there.
+    A route that leads nowhere, in a table that not all packets use, counts only for those that `ip rule` sends there.
     """
     reaching = (r for r in routes if (r.ifindex or r.main) and address in r.network)
     return min(reaching, key=_preference, default=None)

@@ -25,7 +25,7 @@ class Candidate:
 
 
 class ClaimState(Enum):
-    """Whether a claim is in force, and why not."""
+    """Whether a claim is in force, or why not."""
 
     VALID = "valid"
     VOID = "void"
@@ -95,7 +95,7 @@ def _claim_steps(address: Address, holder: Holder, candidates: tuple[Candidate, 
 
 
 def _since(holder: Holder, now_ns: int) -> str:
-    """How long this node has seen it so, and how often the VIP has moved."""
+    """How long this node has seen the claim unchanged, and how often the VIP has moved."""
     if not holder.seen_ns:
         return ""
     times = "once" if holder.transitions == 1 else f"{holder.transitions} times"

@@ -83,7 +83,7 @@ class Suspicions:
         return is_new, report if known.counts else None
 
     def held(self, vip: Address, node: str) -> None:
-        """A node's claim shows that it has a VIP: what it said before was part of the move."""
+        """Notes that a node's claim shows that it has a VIP: its frames before that were part of the move."""
         for key in [key for key, known in self._known.items() if key[0].vip == vip and known.claimant.node == node]:
             del self._known[key]
 

@@ -152,7 +152,7 @@ class ConflictLog:
             self._forget_one()
 
     def _recount(self, key: EntryKey, before: int) -> None:
-        """The number of claims to a VIP has changed, or another one is the latest."""
+        """Notes that the number of claims to a VIP has changed, or that another claim is the latest."""
         now = len(self._claims[key])
         self._size += now - before
         if before:

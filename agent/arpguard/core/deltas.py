@@ -66,7 +66,7 @@ class DeltaTracker(Generic[K]):
         self.writes, self.deletes = {}, {}
 
     def given_up(self, entries: Mapping[K, VipEntry]) -> None:
-        """These have been written ahead of what is pending. Pending writes stay so; otherwise these are desired now."""
+        """Notes entries written ahead of pending ones. Pending writes stay; otherwise these are desired now."""
         self.kernel.change(entries)
         for key, entry in entries.items():
             if self.writes.get(key) == entry:

@@ -81,7 +81,7 @@ def primary_address(link: Link, version: int, vips: Container[Address]) -> Addre
 
 
 def spoken_for(entries: Mapping[EntryKey, VipEntry], mode: Mode) -> dict[EntryKey, MacAddress]:
-    """The VIPs that a node in this mode speaks for, and the MAC it uses."""
+    """The VIPs that a node in this mode answers for, and the MAC it uses."""
     return {
         key: entry.answer_mac
         for key, entry in entries.items()

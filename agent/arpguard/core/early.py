@@ -32,7 +32,7 @@ def early_config(config: AgentConfig, closing: Closing, names: Sequence[str]) ->
 
 
 def early_links(links: Iterable[Link], around: Surroundings) -> list[str]:
-    """The names of the links that frames for these come through, and that are there first."""
+    """The names of the links that frames for these links pass through, and that exist first."""
     return list(dict.fromkeys(first.name for link in links for first in _first(link, around)))
 
 

@@ -75,7 +75,7 @@ class _Past:
     holder: str = ""
 
     def choose(self, first: str, now_ns: int) -> None:
-        """Its first choice is this one now."""
+        """Notes its first choice, and since when it is that."""
         if first != self.first:
             self.first, self.since_ns = first, now_ns
 
@@ -228,7 +228,7 @@ class Election:
         return frozenset(given_up)
 
     def _give_up(self, look: "_Look") -> frozenset[Address]:
-        """A batch of VIPs to give to their first choices, once all has been quiet for long enough.
+        """A batch of VIPs to give to their first choices, once the cluster has been quiet for long enough.
 
         A node that did not take what was given up last time is alive, but cannot: it gets nothing for a while.
         """
@@ -326,13 +326,13 @@ class _Look:
         return past.first
 
     def give(self, past: _Past, why: str) -> None:
-        """This node gives a VIP up to its first choice."""
+        """Makes this node give a VIP up to its first choice."""
         self.why[past.address] = why
         past.giving_to, past.giving_ns = past.first, self.now_ns + GIVE_UP_NS
         self.times.append(past.giving_ns)
 
     def _given(self, past: _Past, seat: _Seat, holder: str) -> None:
-        """Somebody has a VIP that this node was giving up."""
+        """Notes that another node has a VIP that this one was giving up."""
         if holder == self.me and past.giving_ns > self.now_ns:
             self.times.append(past.giving_ns)
             return

@@ -37,7 +37,7 @@ class InCluster:
     """What the cluster has to say about an address.
 
     `candidates` and `holder` are of an elected VIP. `complete`: everything that defines VIPs has been read. `yielding`:
-    another agent speaks as this node. `renewal_lost`: why this node's lease is not renewed.
+    another agent uses this node's name. `renewal_lost`: why this node's lease is not renewed.
     """
 
     origin: Origin = field(default_factory=Origin)
@@ -233,7 +233,7 @@ def _source_steps(address: Address, source: str, vip: Vip | None, cluster: InClu
 
 
 def _owner_steps(address: Address, vip: Vip, cluster: InCluster, scene: Viewpoint) -> list[str]:
-    """Which node it comes to in the cluster, where the source does not name it."""
+    """Which node owns the VIP in the cluster, where the source does not name it."""
     if vip.owner.kind is OwnerKind.FOLLOW:
         chosen = f"so {vip.owner.node} has it" if vip.owner.node else "so it is suppressed on all nodes"
         return [f"another announcer is followed ({cluster.origin.follows or 'nothing is known about it'}): {chosen}"]

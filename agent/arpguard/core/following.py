@@ -160,7 +160,7 @@ class Following:
         )
 
     def put(self, source: Source, key: Key, said: Announcement | None) -> frozenset[Key]:
-        """An object is new or has changed; None: it is gone. Returns the Services whose answers may change.
+        """Takes an object that is new or has changed; None: it is gone. Returns the Services whose answers may change.
 
         An Event stays known: servers drop it after an hour, though what it says is still true.
         """
@@ -438,7 +438,7 @@ def _nobody(service: Service) -> str:
 
 
 def _metallb_refs(service: Service) -> tuple[Ref, ...]:
-    """Its objects; if there are none, or one is disputed, the last Event of a speaker that began to announce."""
+    """MetalLB's objects; if there are none, or one is disputed, the last Event of a speaker that began to announce."""
     about = service.namespace, service.name
     return (Source.METALLB, *about), (Source.METALLB_EVENT, *about)
 

@@ -138,12 +138,12 @@ class FifoReading:
         self.known = InstanceStates(trouble=trouble)
 
     def replaced(self) -> None:
-        """Another FIFO is at the path: a keepalived that made it does so when it is reloaded."""
+        """Notes that another FIFO is at the path: a keepalived that made it makes a new one when it is reloaded."""
         self._before |= self._said
         self._left, self._said, self._trusted_ns, self._mtime_ns = b"", {}, None, None
 
     def take(self, look: FifoLook, now_ns: int) -> int:
-        """Takes note of a look at a moment of the boot clock; how many bytes are to be taken out of the FIFO then.
+        """Takes note of a look at a moment of the boot clock; returns how many bytes to take out of the FIFO.
 
         Before that, `remembered` has to be written down.
         """

@@ -36,5 +36,5 @@ def times_of(lease: LeaseConfig, heartbeating: int = 0, *, vouched: bool = False
 
 
 def timeout_s(times: Times) -> float:
-    """For a request: less than the margin, for a claim answered later is useless, and a late renewal nearly so."""
+    """For a request: less than the margin, because a later claim is useless, and a late renewal nearly so."""
     return 0.9 * times.margin_ns / NS_PER_S

@@ -43,7 +43,7 @@ class Member:
 
     @property
     def refusal(self) -> str | None:
-        """Why it may own no VIP at all."""
+        """Why it is not eligible to own any VIP; None if it is eligible."""
         reasons = (
             (not self.alive, "has not renewed for longer than its lease"),
             (not self.exists, "no Node has that name"),
@@ -126,7 +126,7 @@ class Pool:
         return Preference(self._names[weights.index(max(weights))], sum(map(own.__lt__, weights)))
 
     def preference_after(self, before: "Pool", known: Preference, vip: int, asking: int) -> Preference:
-        """The same, where `known` was that of the pool before: if few nodes came and went, it weighs only those."""
+        """The same; `known`: the preference in the previous pool. If few nodes came and went, it weighs only those."""
         if known.first not in self or self._has_little_of(before):
             return self.preference(vip, asking)
         if not (self._joined or self._left):
@@ -291,6 +291,6 @@ def _place(place: int, *, has_it: bool) -> str:
 
 
 def speaker(subject: Subject, members: Iterable[Member]) -> str:
-    """The node that posts Events about an object which all nodes see alike; empty when nobody is alive."""
+    """The node that posts Events about an object which all nodes see alike; empty when no node is alive."""
     name = f"{subject.kind}/{subject.namespace}/{subject.name}"
     return next(iter(ranked(name, (member.name for member in members if member.alive))), "")

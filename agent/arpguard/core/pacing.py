@@ -38,12 +38,12 @@ class Pacing:
         return now_ns >= self.not_before_ns and under_way < max(1, int(self.window))
 
     def renewed(self, sent_ns: int, now_ns: int) -> None:
-        """A heartbeat was answered: if that took long, too many requests were in front of it."""
+        """Notes an answered heartbeat: if the answer took long, too many requests were queued before it."""
         if now_ns - sent_ns > LATE_NS:
             self._ease(sent_ns, now_ns)
 
     def answered(self, sent_ns: int, now_ns: int) -> None:
-        """A paced request was answered, whatever the answer."""
+        """Notes that a paced request was answered, whatever the answer."""
         took_ns = now_ns - sent_ns
         if took_ns > LATE_NS:
             self._ease(sent_ns, now_ns)
@@ -54,7 +54,7 @@ class Pacing:
             self._wait(now_ns + min(pause_ns, LONGEST_PAUSE_NS))
 
     def refused(self, sent_ns: int, now_ns: int, wait_ns: int) -> None:
-        """The server takes no more for now (429, 503, 504), or did not answer in time: waits for `wait_ns`."""
+        """Waits for `wait_ns`: the server takes no more for now (429, 503, 504), or did not answer in time."""
         self._ease(sent_ns, now_ns)
         self._wait(now_ns + wait_ns)
 

@@ -22,7 +22,7 @@ def weight(one: int, other: int) -> int:
 
 
 class Scales:
-    """Weighs many at once, in a seventh of the time: each has 128 bits, enough for a product, of one long number."""
+    """Weighs many in one step, in a seventh of the time: each has 128 bits of one long number, enough for a product."""
 
     def __init__(self, fingerprints: Collection[int]) -> None:
         self._lanes = Struct(f"<{2 * len(fingerprints)}Q")

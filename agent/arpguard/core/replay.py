@@ -30,7 +30,7 @@ _COOKED = (LINKTYPE_SLL, LINKTYPE_SLL2)
 
 @dataclass(frozen=True, slots=True)
 class ReplayScene:
-    """The node to replay for, and what is taken for granted.
+    """The node to replay for, and what replay assumes.
 
     `owners`: who owns VIPs that are elected, and what no file names. `macs`: whose they are; a node's first is its
     link's. `addresses`: this node's own on the link. `link` and `vlan` choose from the capture; empty and None: all.
@@ -118,7 +118,7 @@ class ReplayScene:
 
 
 class Protocol(Enum):
-    """What is judged."""
+    """The protocols that are judged."""
 
     ARP = "ARP"
     NDP = "NDP"
@@ -147,7 +147,7 @@ class Seen:
 
     @property
     def source(self) -> MacAddress:
-        """The MAC of who sent it."""
+        """The MAC of the host that sent the frame."""
         return MacAddress(self.frame[6:12])
 
 
@@ -247,7 +247,7 @@ def attributed(
     asked: Address | None,
     vips: Mapping[Address, object],
 ) -> tuple[About, ...]:
-    """Whose decisions those about a frame are: of two, the sender's address comes first."""
+    """Assigns the decisions about a frame to VIPs: of two, the sender's address comes first."""
     if len(decisions) == 2:
         return tuple(About(vip, *decision) for vip, decision in zip((claimed, asked), decisions, strict=True))
     return tuple(About(_only_one(reason, claimed, asked, vips), verdict, reason) for verdict, reason in decisions)

@@ -33,7 +33,7 @@ class Subject:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """Something to say. `note` takes part in what is the same: it holds no counts and no times."""
+    """Something to report. Notices with the same `note` are one series, so it holds no counts and no times."""
 
     subject: Subject
     reason: str
@@ -62,7 +62,7 @@ class _Series:
 
 
 class EventBook:
-    """What was said lately. `now_ns` is CLOCK_BOOTTIME, and decides; `wall_ns` is what the Event shows."""
+    """The Events of late. `now_ns` is CLOCK_BOOTTIME, and decides; `wall_ns` is what the Event shows."""
 
     def __init__(self) -> None:
         self._series: OrderedDict[Notice, _Series] = OrderedDict()
@@ -71,7 +71,7 @@ class EventBook:
         self.suppressed = 0
 
     def say(self, notice: Notice, now_ns: int, wall_ns: int) -> Posting | None:
-        """What to write now that this has happened; None: nothing, it is counted, or too much."""
+        """The Event to write now that this has happened; None: only counted, or over the limit."""
         series = self._series.get(notice)
         if series is None or now_ns - series.heard_ns >= SERIES_END_NS:
             return self._begin(notice, now_ns, wall_ns)
@@ -94,7 +94,7 @@ class EventBook:
         return ended
 
     def lost(self, notice: Notice) -> None:
-        """Its Event is gone, or could not be written: the next time begins a new one."""
+        """Notes that a series' Event is gone, or could not be written: the next one is a new Event."""
         self._series.pop(notice, None)
 
     def _begin(self, notice: Notice, now_ns: int, wall_ns: int) -> Posting | None:

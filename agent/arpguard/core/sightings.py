@@ -1,4 +1,4 @@
-"""Who was seen to speak for which address in a capture: the account of a replay, of bounded size."""
+"""Which MACs claimed which addresses in a capture: the account of a replay, of bounded size."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -18,7 +18,7 @@ _MAX_LINKS = 1000
 
 
 class Act(Enum):
-    """How a frame claims an address: in an answer, unasked, or by the way, as the sender of a question."""
+    """How a frame claims an address: in an answer, unasked, or as the sender of a request."""
 
     ANSWER = "answer"
     ANNOUNCEMENT = "announcement"
@@ -40,7 +40,7 @@ class Message:
 
 
 def read_message(frame: bytes) -> Message | None:
-    """What a frame says; None where it says nothing, or says it in another VLAN."""
+    """What a frame says; None where it says nothing, or belongs to another VLAN."""
     parsed = parse_ethernet(frame)
     if parsed is None or any(tag.vid for tag in parsed.tags):
         return None
@@ -91,12 +91,12 @@ class Sighting:
 
     @property
     def unjudged(self) -> int:
-        """What came from a MAC without a known node."""
+        """How many claims came from a MAC without a known node."""
         return self.acts.total() - self.kept - self.silenced
 
 
 class Sightings:
-    """Who said what about which address; `missed` counts what there was no room for."""
+    """Which MAC said what about which address; `missed` counts those that there was no room for."""
 
     def __init__(self, limit: int = MAX_SIGHTINGS) -> None:
         self.found: dict[Address, dict[MacAddress, Sighting]] = {}
@@ -104,7 +104,7 @@ class Sightings:
         self._left = limit
 
     def add(self, address: Address, mac: MacAddress, act: Act, time_ns: int | None) -> Sighting | None:
-        """Notes it; None when there is no room."""
+        """Notes a claim; None when there is no room."""
         of_address = self.found.get(address, {})
         sighting = of_address.get(mac)
         if sighting is None:
@@ -169,7 +169,7 @@ class Ledger:
         self.last_ns: int | None = None
 
     def take(self, time_ns: int | None, link: str) -> None:
-        """A frame was read."""
+        """Counts a frame that was read."""
         self.read += 1
         _add(self.links, link)
         if time_ns is not None:
@@ -177,12 +177,12 @@ class Ledger:
             self.last_ns = time_ns if self.last_ns is None else max(self.last_ns, time_ns)
 
     def judge(self, protocol: Protocol, link: str) -> None:
-        """A frame was given to the programs."""
+        """Counts a frame that was given to the programs."""
         self.judged[protocol] += 1
         _add(self.judged_links, link)
 
     def passed_by(self, why: Passed, linktype: int) -> None:
-        """A frame was not judged."""
+        """Counts a frame that was not judged."""
         self.passed[why] += 1
         if why is Passed.OTHER_TYPE:
             self.linktypes[linktype] += 1

@@ -146,7 +146,7 @@ class Sourcing:
     # ---- what a source asks for ----
 
     def _offer(self, key: Key, followed: NodeOf) -> Offer | None:
-        """What a source asks for here and now; None: it is gone, or asks for nothing."""
+        """What a source asks for now; None: it is gone, or asks for nothing."""
         if key == _CONFIG:
             offer = offer_of_config(self._config)
             return replace(offer, bids=tuple(map(self._admission.judged, offer.bids)))

@@ -31,7 +31,7 @@ class _Record:
         return self.since_ns + self.wait_ns
 
     def is_held_back(self, now_ns: int) -> bool:
-        """Whether it has been up for the first wait, and is not trusted yet."""
+        """Whether the link has been up for the first wait, and is not trusted yet."""
         return self.up and self.since_ns + FIRST_WAIT_NS <= now_ns < self.believed_ns
 
     def lost(self, now_ns: int) -> None:

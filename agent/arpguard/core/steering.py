@@ -178,7 +178,7 @@ class Steering:
         return said if node == said.node else _instead(said, node, course)
 
     def _may_be_heard(self, said: Followed, service: Service, course: Course) -> bool:
-        """Whether to believe it: an agent that has just started waits for Events unless objects settle it."""
+        """Whether to believe the objects: an agent that has just started waits for Events unless objects settle it."""
         sources = self._following.sources_of(service)
         if not (said.settled or course.named):
             sources |= ON_DEMAND

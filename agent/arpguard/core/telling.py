@@ -72,7 +72,7 @@ class Telling:
 
 
 def problems_of(nodes: Mapping[str, Node]) -> list[str]:
-    """What could not be understood in the Nodes. An address that is missing here is not kept from being a VIP."""
+    """What could not be understood in the Nodes. An address that could not be read can become a VIP."""
     wrong = sorted(name for name, node in nodes.items() if node.problems)
     found = [f"node {name}: {problem}" for name in wrong for problem in nodes[name].problems]
     return bounded(found, MAX_OF_NODES, "problems of Nodes")

@@ -33,7 +33,7 @@ class Tenures:
         return epoch_and_moment[1] if epoch_and_moment else None
 
     def follow(self, entries: Mapping[EntryKey, VipEntry], now_ns: int) -> None:
-        """The kernel has these entries. While they are the same object, nothing has changed."""
+        """Takes the kernel's entries. While they are the same object, nothing has changed."""
         if entries is not self._seen:
             self._seen = entries
             epochs = _epochs(entries)

@@ -2,7 +2,7 @@
 
 
 class TokenBucket:
-    """Gives `burst` tokens at once, then one in `interval_ns`. It begins full; times are CLOCK_BOOTTIME nanoseconds."""
+    """Gives `burst` tokens, then one in `interval_ns`. It begins full; times are CLOCK_BOOTTIME nanoseconds."""
 
     def __init__(self, burst: int, interval_ns: int) -> None:
         self._burst, self._interval_ns = burst, interval_ns
@@ -13,7 +13,7 @@ class TokenBucket:
         return self._fill(now_ns) >= 1
 
     def is_full(self, now_ns: int) -> bool:
-        """Whether nobody has taken one lately."""
+        """Whether no token was taken lately."""
         return self._fill(now_ns) == self._burst
 
     def take(self, now_ns: int) -> bool:

@@ -1,4 +1,4 @@
-"""What is wrong with this node, and what to do about it: how `arpguard doctor` judges what it saw.
+"""What is wrong with this node, and what to do about it: how `arpguard doctor` judges what it found.
 
     snapshot   what was looked at, or why it could not be
     picture    what follows from that for all checks: the VIPs, the links that face them, who guards them

@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 
 class Grade(Enum):
-    """How it looks, the best first. Only what is bad needs fixing.
+    """The grades, the best first. Only a bad finding needs fixing.
 
     `skip`: there is nothing here that the check is about. `unknown`: it was not checked, and the finding says why.
     """
@@ -60,7 +60,7 @@ unknown = partial(Finding, Grade.UNKNOWN)  # not checked
 
 
 def summed_up(findings: Findings, nothing: str) -> Iterator[Finding]:
-    """What is not well, each for itself; and all that is, in one: of many the first few. `nothing` where none is."""
+    """Bad findings one by one, and all good ones in one, which names the first few; `nothing` where none is."""
     yield from (finding for finding in findings if finding.grade is not Grade.OK)
     good = [f"{finding.about}: {finding.seen}" for finding in findings if finding.grade is Grade.OK]
     if good:
@@ -70,7 +70,7 @@ def summed_up(findings: Findings, nothing: str) -> Iterator[Finding]:
 
 
 def listed(things: Iterable[object], most: int = 5, comma: str = ", ") -> str:
-    """Things in a row, in words; of many the first few, and how many more."""
+    """A list in words; of many things the first few, and how many more."""
     texts = [str(thing) for thing in things]
     shown = texts[:most] if len(texts) > most + 1 else texts
     more = f" and {len(texts) - len(shown)} more" if len(shown) < len(texts) else ""
@@ -78,5 +78,5 @@ def listed(things: Iterable[object], most: int = 5, comma: str = ", ") -> str:
 
 
 def shell(*words: object) -> str:
-    """A command line with what needs quotes in quotes."""
+    """A command line; words that need quotes have them."""
     return shlex.join(str(word) for word in words)

@@ -51,7 +51,7 @@ def announcers(picture: Picture) -> Iterator[Finding]:
 
 
 def vouching(picture: Picture) -> Iterator[Finding]:
-    """What its agent says of vouching, and whether the profile suits the machine."""
+    """The problems that the agent reports with vouching, and whether the profile suits the machine."""
     config, word = picture.config.lease.vouching, picture.snapshot.agent
     if config is None:
         yield skip("lease.vouching is off")
@@ -80,7 +80,7 @@ def vouching(picture: Picture) -> Iterator[Finding]:
 
 
 def is_of_vouching(problem: str) -> bool:
-    """Whether that is what an agent's problem is about."""
+    """Whether an agent's problem is about vouching."""
     return problem.startswith(_OF_VOUCHING)
 
 

@@ -44,7 +44,7 @@ def interfaces(picture: Picture) -> Iterator[Finding]:
 
 
 def can_reach(picture: Picture) -> Iterator[Finding]:
-    """Whether the kernel, asked for the way as `ip route get` does, says lo."""
+    """Whether the kernel, asked for the route as by `ip route get`, names lo."""
     selectors = [each for each in picture.config.interfaces if each.kind is SelectorKind.CAN_REACH]
     eips = picture.cluster.eips
     if isinstance(eips, Unread):
@@ -178,7 +178,7 @@ def _doubled(picture: Picture, link: Link) -> bool:
 
 @otherwise(lambda picture: ok(listed(link.name for link in picture.choice.links) or "no link is chosen"))
 def xdp(picture: Picture) -> Iterator[Finding]:
-    """Whether native XDP, where it is asked for, would serve."""
+    """Whether native XDP, where it is configured, would guard the link."""
     if picture.config.datapath is not Datapath.XDP:
         yield skip(f"not configured (datapath: {picture.config.datapath.value})")
         return

@@ -15,7 +15,7 @@ _FAST_CLOCKS = ("tsc", "arch_sys_counter")
 
 
 def agent(picture: Picture) -> Iterator[Finding]:
-    """Whether the guard that is configured is there, and what its agent says of itself."""
+    """Whether the configured guard is there, and what its agent says about itself."""
     guards, word = needed(picture.snapshot.guards), picture.snapshot.agent
     absent = word if isinstance(word, Unread) and not any(guard.running for guard in guards) else None
     if absent is not None and not guards:
@@ -124,7 +124,7 @@ def bpffs(picture: Picture) -> Iterator[Finding]:
 
 
 def capabilities(picture: Picture) -> Iterator[Finding]:
-    """What this process may do, which is what an agent started like it could do."""
+    """The capabilities of this process, which an agent started like it would have."""
     held = picture.snapshot.machine.capabilities
     missing = [name for name in NEEDED if name not in held]
     if not held:

@@ -53,7 +53,7 @@ class Picture:
 
     @cached_property
     def cluster(self) -> ClusterView:
-        """What the API server said; nothing where it could not be asked."""
+        """What the API server answered; an empty view where it could not be asked."""
         return self.snapshot.cluster if isinstance(self.snapshot.cluster, ClusterView) else ClusterView()
 
     @cached_property
@@ -68,7 +68,7 @@ class Picture:
 
     @cached_property
     def vips(self) -> dict[Address, Vip | None]:
-        """Every VIP that is known of, by whatever source; None: it is only found bound here, or in the kernel."""
+        """Every known VIP, from whatever source; None: it was only found bound here, or in the kernel."""
         found: dict[Address, Vip | None] = dict(self.collected.vips)
         asked_for = [address for each in self.cluster.services.values() for address in each.addresses]
         entries = [key.vip for guard in self.guards for key in guard.entries]
@@ -79,7 +79,7 @@ class Picture:
 
     @cached_property
     def stray(self) -> tuple[Address, ...]:
-        """Addresses in a link's subnet that are bound on a device that nobody asks on, or beside it as host addresses.
+        """Addresses in a link's subnet that are bound on a device where no host asks, or on the link as host addresses.
 
         A tunnel's own address (flannel.1) is the first of the Pods' network, which no host has.
         """
@@ -126,7 +126,7 @@ class Picture:
         )
 
     def facing_of(self, vip: Address) -> tuple[Link, ...]:
-        """The links where somebody may ask for a VIP: in its subnet, else all that face any."""
+        """The links where hosts may ask for a VIP: in its subnet, else all that face any."""
         near = tuple(link for link in self.facing if link.up and link.reaches(vip))
         return near or tuple(link for link in self.facing if link.up)
 
@@ -134,12 +134,12 @@ class Picture:
 
     @cached_property
     def guards(self) -> tuple[Guard, ...]:
-        """The guards of this node, as far as they may be seen."""
+        """The guards of this node, as far as the doctor can see them."""
         return () if isinstance(self.snapshot.guards, Unread) else self.snapshot.guards
 
     @cached_property
     def programs(self) -> tuple[AttachedProgram, ...]:
-        """Programs on the links, as far as they may be seen."""
+        """Programs on the links, as far as the doctor can see them."""
         return () if isinstance(self.snapshot.programs, Unread) else self.snapshot.programs
 
     def cover(self, vip: Address, link: Link) -> Cover | None:
@@ -176,7 +176,7 @@ class Picture:
         return cover.kind is Kind.OWNED
 
     def is_of_others(self, vip: Address) -> bool:
-        """Whether it is said that another host has a VIP, or that the cluster elects who has it."""
+        """Whether the configuration names another host as the VIP's owner, or has the cluster elect the owner."""
         known = self.vips.get(vip)
         if known is None:
             return False
@@ -195,9 +195,9 @@ def _is_host_on(link: Link, address: Address) -> bool:
 
 
 def questions(picture: Picture) -> tuple[tuple[AddressOnLink, ...], int]:
-    """What to ask the wire, and how many VIPs are left out: each VIP on the links that face it, and each node.
+    """The requests to send, for VIPs on the links that face them and for nodes, and how many VIPs are left out.
 
-    Nodes are asked for to tell their MACs from strangers'.
+    Requests for nodes tell their MACs from strangers'.
     """
     vips = sorted(picture.vips, key=address_order)
     wanted = [*vips[:MAX_ASKED], *list(picture.cluster.node_of)[:MAX_ASKED]]

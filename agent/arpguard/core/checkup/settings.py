@@ -18,7 +18,7 @@ _STRICT = 1
 
 @otherwise(lambda picture: _values(picture, "ipv4/arp_ignore"))
 def arp_ignore(picture: Picture) -> Iterator[Finding]:
-    """arp_ignore where it keeps VIPs dark, or is set where it counts for nothing."""
+    """arp_ignore where it keeps VIPs silent, or is set where it has no effect."""
     for link in picture.facing:
         finding = _too_silent(picture, link) or _set_in_vain(picture, link)
         if finding is not None:
@@ -54,7 +54,7 @@ def _too_silent(picture: Picture, link: Link) -> Finding | None:
 
 
 def _set_in_vain(picture: Picture, link: Link) -> Finding | None:
-    """The usual mistake: the setting of the device that carries the VIP."""
+    """The usual mistake: it is set on the device that carries the VIP."""
     if picture.sysctls.effective("ipv4/arp_ignore", link.name):
         return None
 
@@ -160,7 +160,7 @@ def _two_links(picture: Picture, first: Link, second: Link, network: str, open_l
 
 @otherwise(lambda picture: _values(picture, "ipv4/rp_filter"))
 def rp_filter(picture: Picture) -> Iterator[Finding]:
-    """Strict reverse path filtering where the way back leads by another link: what comes in is dropped."""
+    """Strict reverse path filtering where the way back uses another link: the kernel drops what comes in."""
     for link in (link for link in picture.segments if link.up):
         if picture.sysctls.effective("ipv4/rp_filter", link.name) != _STRICT:
             continue
@@ -264,7 +264,7 @@ _IPV6 = (
 
 
 def _values(picture: Picture, name: str) -> Finding:
-    """Nothing is wrong: what there is."""
+    """The values, where nothing is wrong."""
     values = {link.name: picture.sysctls.effective(name, link.name) for link in picture.facing}
     unread = [link for link, value in values.items() if value is None]
     if unread:

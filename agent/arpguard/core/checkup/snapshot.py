@@ -116,7 +116,7 @@ class AddressOnLink:
 
 @dataclass(frozen=True, slots=True)
 class Wire:
-    """Who answered, by question; `left_out`: VIPs that were not asked for, because there were too many."""
+    """The hosts that answered, by request; `left_out`: how many VIPs got no request, because there were too many."""
 
     answers: Mapping[AddressOnLink, tuple[MacAddress, ...]] = field(default_factory=dict)
     unheard: Mapping[int, str] = field(default_factory=dict)

@@ -29,18 +29,18 @@ class Sysctls:
     values: Mapping[tuple[str, str], int] = field(default_factory=dict)
 
     def own(self, name: str, link: str) -> int | None:
-        """What stands at the link itself."""
+        """The value of the link itself."""
         return self.values.get((name, link))
 
     def effective(self, name: str, link: str) -> int | None:
-        """What the kernel goes by for a link; None when that is not known."""
+        """The value that the kernel uses for a link; None when that is not known."""
         own, common = self.own(name, link), self.own(name, ALL)
         if name not in _OF_ALL_TOO or own is None or common is None:
             return own
         return max(own, common)
 
     def set(self, name: str, link: str, value: int) -> tuple[str, ...]:
-        """Shell lines after which `value` is what the kernel goes by for the link."""
+        """Shell lines after which the kernel uses `value` for the link."""
         lines = []
         common = self.own(name, ALL)
         if name in _OF_ALL_TOO and common is not None and common > value:

@@ -17,13 +17,13 @@ class Check:
 
     @property
     def name(self) -> str:
-        """As the doctor shows it, such as vip-bound."""
+        """The name that the doctor shows, such as vip-bound."""
         return self.run.__name__.replace("_", "-")
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a check came to."""
+    """The result of a check."""
 
     check: Check
     findings: tuple[Finding, ...]

@@ -62,7 +62,7 @@ def _place(where: str) -> str:
 
 
 def _open(picture: Picture, vip: Address, links: list[Link]) -> Finding:
-    """The kernel answers, and nobody keeps it from it."""
+    """The kernel answers, and no guard prevents it."""
     where = picture.bound_on(vip)
     known = picture.vips.get(vip)
 
@@ -88,7 +88,7 @@ def _open(picture: Picture, vip: Address, links: list[Link]) -> Finding:
 
 
 def _to_silence(picture: Picture, vip: Address, links: list[Link]) -> tuple[str, tuple[str, ...]]:
-    """The fix: the guard, if one is configured that would have it, else the kernel's own switch."""
+    """The fix: the guard, if a configured one would guard the VIP, else the kernel's own setting."""
     if _starting_helps(picture, [vip]):
         return "start the guard", (picture.snapshot.start,)
     if any(has(link, vip) for link in links):
@@ -115,7 +115,7 @@ def _to_unbind(picture: Picture, vip: Address, links: list[Link]) -> tuple[str, 
 
 
 def _starting_helps(picture: Picture, vips: list[Address]) -> bool:
-    """Whether there is a configuration that has the VIPs, and only its agent is missing."""
+    """Whether a configuration has the VIPs, and only its agent is missing."""
     configured = all(vip in picture.collected.vips for vip in vips)
     return bool(picture.snapshot.start) and configured and not picture.guards
 
@@ -133,7 +133,7 @@ def silencing(picture: Picture, link: Link) -> tuple[str, ...]:
 
 
 def vip_leaks(picture: Picture) -> Iterator[Finding]:
-    """Whether this node asks in the name of a VIP that it does not have: neighbours take that for news of its owner."""
+    """Whether this node asks in the name of a VIP that it does not have: neighbours then take it for the owner."""
     found = []
     for link in (link for link in picture.facing if link.up):
         vips = [vip for vip in picture.vips if _leaks_on(picture, vip, link)]
@@ -195,7 +195,7 @@ def kube_ipvs(picture: Picture) -> Iterator[Finding]:
 
 @otherwise(lambda picture: ok(f"no VIP is a node's address, a gateway, or the API server's{_how_far(picture)}"))
 def vip_refused(picture: Picture) -> Iterator[Finding]:
-    """VIPs that are addresses of nodes, gateways or the API server: nobody may guard those."""
+    """VIPs that are addresses of nodes, gateways or the API server: those must not be guarded."""
     for service in picture.cluster.services.values():
         # From the end: taking one away moves those behind it.
         for address in reversed(service.addresses):
@@ -233,7 +233,7 @@ def _refused_of_service(picture: Picture, service: Service, address: Address) ->
 
 
 def _taking_away(service: Service, address: Address) -> tuple[str, ...]:
-    """A JSON patch that does nothing where the list is another by now; an ingress IP is a load balancer's to take."""
+    """A JSON patch that does nothing if the list has changed; only the load balancer removes an ingress IP."""
     if address not in service.external_ips:
         return ()
     index = service.external_ips.index(address)
@@ -326,7 +326,7 @@ def _answered(
 
 
 def _to_somebody(picture: Picture, vip: Address) -> tuple[str, tuple[str, ...]]:
-    """The fix for a VIP that nobody answers for: an owner, or whatever keeps the one that it has."""
+    """The fix for a VIP that no host answers for: an owner, or what keeps its owner from answering."""
     known = picture.vips.get(vip)
     if known is None:
         return "give it an owner: name it in `vips:`, or use a Service whose owner is elected", ()
@@ -344,7 +344,7 @@ def _to_one(picture: Picture, vip: Address, link: Link, *, here: bool) -> tuple[
 
 
 def _owners_mac(picture: Picture, vip: Address, link: Link) -> MacAddress | None:
-    """Where the owner's MAC is known, of the configuration or by the guard."""
+    """Where the owner's MAC is known: from the configuration or the guard."""
     known, cover = picture.vips.get(vip), picture.cover(vip, link)
     if known is not None and known.owner.mac is not None:
         return known.owner.mac

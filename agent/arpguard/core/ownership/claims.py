@@ -1,4 +1,4 @@
-"""The claims of all VIPs: takes in events about them, and knows which ones have something to do.
+"""The claims of all VIPs: takes in events about them, and knows which have something to do.
 
 `steps` says what one claim has to do next, `stages` which stages it goes through.
 """
@@ -43,7 +43,7 @@ class Claims:
 
     @property
     def all(self) -> list[Address]:
-        """Every VIP that something is known of."""
+        """Every VIP that this node knows something about."""
         return list(self._vips)
 
     @property
@@ -85,7 +85,7 @@ class Claims:
         return self.seen(vip, claim, epoch, now_ns)
 
     def read_failed(self, vip: Address, now_ns: int) -> None:
-        """No answer: asked again after a while."""
+        """No answer: asks again after a while."""
         state = self._vips[vip]
         if isinstance(state.stage, Reading):
             state.move(Cause.UNANSWERED, state.stage.not_before_ns, now_ns + self._peers.times.renew_ns)
@@ -125,7 +125,7 @@ class Claims:
         return []
 
     def drained(self, vip: Address) -> None:
-        """The kernel has been silent for long enough: the claim may go."""
+        """The kernel has been silent for long enough: the claim may be released."""
         state = self._vips[vip]
         if isinstance(state.stage, Draining):
             state.move(Cause.DRAINED)
@@ -150,7 +150,7 @@ class Claims:
         return effects
 
     def forget_epoch(self) -> list[Effect]:
-        """The epoch has ended: nothing is this node's."""
+        """The epoch has ended: this node has no VIP any more."""
         return [effect for vip in self._active for effect in self._steps.lose(self._vips[vip], Cause.EPOCH_ENDED)]
 
     def want(self, vips: Iterable[Address]) -> list[Effect]:

@@ -40,8 +40,8 @@ class Fence:
     def extend(self, epoch: str, lease: Times, sync_ns: int) -> list[Effect]:
         """Moves the fence forward only, and no further than the last sync allows; there is one every `sync_ns`.
 
-        Whoever strips a finalizer can get two answers for as long as S and the lease that was published last, which
-        is the parting lease when the agent has parted.
+        If a person strips a finalizer, two nodes may answer for as long as S and the lease that was published last,
+        which is the parting lease when the agent has parted.
         """
         if self._synced_ns is None:
             return []
@@ -49,7 +49,7 @@ class Fence:
         return self._tell(epoch, fence_ns, lease) if fence_ns > self._told_ns else []
 
     def drop(self, epoch: str, lease: Times) -> list[Effect]:
-        """An epoch begins: nothing is answered for in it yet."""
+        """An epoch begins: the kernel does not answer in it yet."""
         self._reach_ns = 0
         return self._tell(epoch, 0, lease)
 

@@ -57,7 +57,7 @@ class _OwnClaimsList:
         self._under_way, self._due_ns = False, again_ns
 
     def hasten(self, due_ns: int) -> None:
-        """The next one is due then at the latest."""
+        """Makes the next list due then at the latest."""
         self._due_ns = min(self._due_ns, due_ns)
 
 
@@ -101,7 +101,7 @@ class OwnHeartbeat:
 
     @property
     def uid(self) -> str:
-        """That of the object, "" if there is none that is known."""
+        """The object's uid, "" if none is known."""
         return self._version.uid if self._version else ""
 
     def next_ns(self) -> int | None:
@@ -116,7 +116,7 @@ class OwnHeartbeat:
         return min((moment for moment in moments if moment is not None), default=None)
 
     def set_times(self, times: Times, now_ns: int) -> None:
-        """Other lengths from now on: the next renewal publishes them."""
+        """Takes other lengths of time: the next renewal publishes them."""
         self.lease.times = times
         self._due_ns = min(self._due_ns, now_ns + self.lease.pace.renew_ns)
         self._own_claims.hasten(now_ns + times.sync_ns)
@@ -173,7 +173,7 @@ class OwnHeartbeat:
         return self._keep_named(now_ns)
 
     def term_read(self, seen: KernelTerm, now_ns: int) -> list[Effect]:
-        """What the kernel has of its voucher."""
+        """Takes what the kernel has of its voucher."""
         self.naming.looked(seen, now_ns)
         return self._keep_named(now_ns)
 
@@ -199,7 +199,7 @@ class OwnHeartbeat:
         return [ReadHeartbeat(self._node)]
 
     def read(self, found: Heartbeat | None, now_ns: int) -> list[Effect]:
-        """The object as it is, or None where there is none."""
+        """Takes the object as a read found it; None: there is none."""
         self._busy = False
         if self.parted:
             return []
@@ -215,7 +215,7 @@ class OwnHeartbeat:
         return [*effects, *self._write(now_ns)]
 
     def suspect(self, shown: Heartbeat | None, now_ns: int) -> None:
-        """A watch shows this node's heartbeat: when it is somebody else's doing, it is read at once."""
+        """A watch shows this node's heartbeat: when another program changed it, reads it at once."""
         if shown is not None and (shown.version.is_older_than(self._version) or self._wrote(shown)):
             return
         if self._phase is _Phase.HELD:

@@ -69,7 +69,7 @@ class Naming:
         return None if self._lapsing or self.is_behind else self.named
 
     def is_stale(self, may_begin: bool) -> bool:  # noqa: FBT001
-        """Whether the heartbeat names another than it should, or says something else about the kernel than is so."""
+        """Whether the heartbeat names a voucher that it should not, or is wrong about the kernel."""
         following = self._next(may_begin)
         return following != self.named or self._is_bound(self.named) != self._says_bound
 

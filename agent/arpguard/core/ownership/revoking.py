@@ -53,7 +53,7 @@ class Revocations:
         return min((max(moment, now_ns) for moment in moments if moment is not None), default=None)
 
     def tick(self, now_ns: int) -> list[Effect]:
-        """Revokes whom it may, and finds out about vouchers."""
+        """Revokes the nodes that it may, and finds out about vouchers."""
         effects: list[Effect] = []
         for node in list(self._decided):
             effects += self._revoke_decided(node, now_ns)
@@ -83,7 +83,7 @@ class Revocations:
         ]
 
     def decided(self, node: str, term: str, now_ns: int) -> list[Effect]:
-        """This node's voucher has ended a term (V6): the node is dead. It is revoked while it names that term."""
+        """This node, as a voucher, has ended a term (V6): the node is dead. It is revoked while it names that term."""
         self._decided[node] = term, now_ns
         return self.tick(now_ns)
 
@@ -104,7 +104,7 @@ class Revocations:
     # ---- of a node whose voucher is over ----
 
     def changed(self, node: str, now_ns: int) -> list[Effect]:
-        """A node's heartbeat was seen, or read: its voucher may be over, or it as one."""
+        """A node's heartbeat was seen, or read: its voucher may be over, or the node may be over as a voucher."""
         known = self._peers.known(node)
         self._note(node, known.voucher if known else None, now_ns)
 
@@ -115,7 +115,7 @@ class Revocations:
         return effects
 
     def _note(self, node: str, voucher: NamedVoucher | None, now_ns: int) -> None:
-        """Takes whom its heartbeat names. What was known of another term does not count in this one."""
+        """Takes the voucher that its heartbeat names. What was known of another term does not count in this one."""
         before = self._voucher_of.pop(node, None)
         if before is not None:
             del self._nodes_of[before.node][node]

@@ -28,7 +28,7 @@ class Silences:
             self._lost_ns = self._written_ns
 
     def renewed(self, outage_ns: int, sent_ns: int, now_ns: int) -> list[str]:
-        """A renewal of this node that was sent then has been applied: whose silence was in doubt until now.
+        """A renewal of this node that was sent then has been applied: returns whose silence was in doubt until now.
 
         `outage_ns`: so long without a write is an outage.
         """
@@ -41,7 +41,7 @@ class Silences:
         return doubted
 
     def counts(self, node: str, from_ns: int, now_ns: int) -> bool:
-        """Whether a node's silence counts that is one from `from_ns` on: if this node has renewed since.
+        """Whether a node's silence, which begins at `from_ns`, counts: if this node has renewed since.
 
         If it is time, and it has not, a renewal is wanted: `renewed` says about whom to ask again.
         """

@@ -104,7 +104,7 @@ class Moment:
 
 
 class Steps:
-    """Takes the claim to any VIP one step further. `waiting` records what a VIP waits for."""
+    """Takes the claim to any VIP one step further. `waiting` records what each VIP waits for."""
 
     def __init__(self, node: str, peers: Peers, waiting: Waiting) -> None:
         self._node = node
@@ -237,7 +237,7 @@ class Steps:
         return self._write(state, Cause.FREE, claim)
 
     def _write(self, state: VipState, cause: Cause, wanted: WriteClaim) -> list[Effect]:
-        """Writes that over the claim as last seen."""
+        """Writes this over the claim as last seen."""
         claim = state.claim
         moved = claim is not None and wanted.holder not in ("", claim.holder)
         transitions = (claim.transitions if claim else 0) + moved

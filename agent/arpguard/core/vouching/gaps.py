@@ -20,17 +20,17 @@ class Gaps:
 
     @property
     def total(self) -> int:
-        """How many there were."""
+        """How many gaps there were."""
         return sum(self.counts)
 
     def with_gap(self, gap_ns: int) -> "Gaps":
-        """One more."""
+        """These gaps and one more."""
         at = bisect_left(STEPS_NS, gap_ns)
         counts = (*self.counts[:at], self.counts[at] + 1, *self.counts[at + 1 :])
         return Gaps(counts, self.sum_ns + gap_ns, max(self.longest_ns, gap_ns))
 
     def __add__(self, other: "Gaps") -> "Gaps":
-        """All of both."""
+        """The gaps of both."""
         counts = tuple(one + more for one, more in zip(self.counts, other.counts, strict=True))
         return Gaps(counts, self.sum_ns + other.sum_ns, max(self.longest_ns, other.longest_ns))
 

@@ -45,6 +45,6 @@ def profile_of(configured: VouchingProfile | None, cpuinfo: str) -> Profile:
 
 
 def is_virtual(cpuinfo: str) -> bool | None:
-    """Whether the machine is a virtual one, by CPUID's bit for hypervisors; None: no x86, so there is no telling."""
+    """Whether the machine is a virtual one, by CPUID's bit for hypervisors; None: unknown, because it is not x86."""
     flags = _FLAGS.search(cpuinfo)
     return "hypervisor" in flags[1].split() if flags else None

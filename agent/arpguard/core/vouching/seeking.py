@@ -1,18 +1,18 @@
-"""Whom a node seeks and names as its voucher, and when it has none.
+"""Which node a node seeks and names as its voucher, and when it has none.
 
 | what happened                               | what follows                                                        |
 | ------------------------------------------- | ------------------------------------------------------------------- |
 | a node that it sought accepted it           | it is named                                                         |
 | the voucher is in another instance or epoch | it is sought again                                                  |
 | the voucher names this node, too            | one of the two leaves, if a third may vouch for it: when two that   |
-|                                             | vouch for each other die at once, nobody may revoke them for long   |
+|                                             | vouch for each other die together, no node may revoke them for long |
 | it un-bound, or was not accepted for long   | another one is sought, and this one not for SHUN_NS if there is any |
 |                                             | and this one's agent has not restarted since                     |
 | it un-bound MANY times in RECENT_NS         | none for a minute, ever longer                                      |
 | it was revoked, and its kernel was bound    | none for ten minutes, ever longer: it lived, so that was a mistake  |
 | MANY failed in a row, and others have one   | its segment is dead: it should own nothing until it is accepted     |
 
-Naming somebody costs a write: nothing here asks for more than one in a few seconds.
+Naming a voucher costs a write: nothing here asks for more than one in a few seconds.
 """
 
 from collections import deque
@@ -188,6 +188,6 @@ class Seeking:
         return NamedVoucher(choice.node, choice.instance, choice.epoch, "", profile.d_ns, profile.m_ns)
 
     def _is_isolated(self, view: VoucherView) -> bool:
-        """Whether it is this node that nobody hears: the API server does, and others hear each other."""
+        """Whether this node alone is not heard: it reaches the API server, and other nodes hear each other."""
         needed = min(MANY, max(2, len(view.choices)))
         return len(self._failed) >= needed and view.others_bound

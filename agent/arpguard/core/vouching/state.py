@@ -9,8 +9,8 @@ from arpguard.core.vouching.gaps import Gaps
 class VouchedNode:
     """A node that this one vouches for, or tries (`trial`), since `since_ns` (boot clock).
 
-    `bound`: its kernel answers by this node's grants only. `pings`, `pongs`: how many were sent and came back. `gaps`:
-    between grants; in a trial, between pongs.
+    `bound`: its kernel answers only as long as this node's grants arrive. `pings`, `pongs`: how many were sent and came
+    back. `gaps`: between grants; in a trial, between pongs.
     """
 
     node: str
@@ -27,12 +27,12 @@ class VouchedNode:
 class VouchingState:
     """`voucher`: the node that vouches for this one ("": none), since `since_ns` (boot clock); `seeks`: whom it seeks.
 
-    `bound`: this node's kernel answers by those grants only. `isolated`: no node that was sought hears this one, while
-    the API server does. `vouched`: whom it vouches for. `priority`: how the kernel schedules the voucher's process, ""
-    while there is none. Since the agent began: `unbinds`, how often this node left a voucher that granted nothing;
-    `revocations`, how often its epoch ended while it was bound; `decided`, how many nodes its own vouchers found dead;
-    `gaps`, those between its grants to others. `problems`: obstacles to vouching, a sentence
-    each.
+    `bound`: this node's kernel answers only as long as grants arrive. `isolated`: no node that was sought hears
+    this one, although it reaches the API server. `vouched`: the nodes that it vouches for. `priority`: how the
+    kernel schedules the voucher's process, "" while there is none. Since the agent began: `unbinds`, how often this
+    node left a voucher whose grants did not come; `revocations`, how often its epoch ended while it was bound;
+    `decided`, how many nodes its own vouchers found dead; `gaps`, those between its grants to others. `problems`:
+    obstacles to vouching, a sentence each.
     """
 
     voucher: str = ""

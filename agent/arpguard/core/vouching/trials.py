@@ -1,4 +1,4 @@
-"""Trials: whom this node would vouch for, as pings and pongs without grants have shown, and with which d.
+"""Trials: for which nodes this one would vouch, as pings and pongs without grants have shown, and with which d.
 
 A node says in its heartbeat whom it seeks as its voucher, and its kernel answers the pings of their trial. Both compute
 its term from what both heartbeats say, so no node has to publish it. A trial grants nothing, and revokes no node.
@@ -63,14 +63,14 @@ def trial_term(node: str, node_epoch: str, voucher: str, instance: str, voucher_
 
 
 def on_trial(seekers: Iterable[str], vouched: Iterable[str]) -> list[str]:
-    """Of the nodes that seek this one those that it tries: no more than it can vouch for besides."""
+    """The nodes that seek this one and that it tests: no more than it can vouch for besides."""
     ordered = sorted(seekers, key=fingerprint)
     return ordered[: max(0, MOST_NODES - len(set(vouched)))]
 
 
 @dataclass(frozen=True, slots=True)
 class TrialVerdict:
-    """What came of the trials so far. `accepts`: nodes, and the least d of each; `again`: to be begun again."""
+    """The result of the trials so far. `accepts`: nodes, and the least d of each; `again`: trials to begin again."""
 
     accepts: tuple[tuple[str, int], ...]
     again: tuple[str, ...]
@@ -84,7 +84,7 @@ class Trials:
         self._revoked: dict[str, tuple[int, Quarantine]] = {}  # the last stamp before, and the time since
 
     def revoked(self, node: str, stamp_ns: int, now_ns: int) -> None:
-        """This node has revoked one early; its last stamp was that. Whether that was a mistake its next one tells."""
+        """This node has revoked another early, after this stamp. Its next one tells whether that was a mistake."""
         new = quarantine(MISTAKE_NS, LONGEST_MISTAKE_NS, self._clean_ns)
         _, waits = self._revoked.get(node, (0, new))
         waits.begin(now_ns)

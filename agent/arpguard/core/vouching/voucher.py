@@ -160,7 +160,7 @@ class Adoption:
 
     @property
     def report(self) -> TermReport:
-        """How it goes."""
+        """The state of the term."""
         return TermReport(
             number=self.term.number,
             bound=self._bound,
@@ -257,7 +257,7 @@ class Voucher:
         return not self._terms
 
     def reports(self) -> list[TermReport]:
-        """How it goes with each term."""
+        """The state of each term."""
         return [adoption.report for adoption in self._terms.values()]
 
     def next_ns(self, now_ns: int) -> int | None:
@@ -276,11 +276,11 @@ class Voucher:
         self._terms.pop(number, None)
 
     def end(self) -> None:
-        """From now on pings say that this voucher is about to end."""
+        """Makes pings say from now on that this voucher is about to end."""
         self._ending = True
 
     def tick(self, now_ns: int) -> list[VoucherEffect]:
-        """Time has passed: pings that are due."""
+        """Time has passed: sends pings that are due."""
         return [effect for adoption in self._terms.values() for effect in adoption.tick(self._ending, now_ns)]
 
     def pong(self, number: int, pong: Pong, right: OwnRight | None, now_ns: int) -> list[VoucherEffect]:
