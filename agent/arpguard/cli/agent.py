@@ -52,7 +52,7 @@ def _kubernetes(options: argparse.Namespace) -> KubernetesOptions | None:
 
 
 def _require_writable(trace: Path) -> None:
-    """The agent opens the file later: what is wrong with it shows at the start."""
+    """Checks at the start that the file can be written, although the agent opens it only later."""
     try:
         trace.open("ab").close()
     except OSError as error:

@@ -1,4 +1,4 @@
-"""What commands check before they do anything."""
+"""Checks of commands before they do anything."""
 
 import argparse
 import os
@@ -10,13 +10,13 @@ from arpguard.errors import ConfigError, DataPlaneError, Problem
 
 
 def need_root() -> None:
-    """Raises DataPlaneError for anybody but root."""
+    """Raises DataPlaneError unless root runs this."""
     if os.geteuid() != 0:
         raise DataPlaneError("this needs root: run it with sudo")
 
 
 def node_name(options: argparse.Namespace) -> str:
-    """This node's name: as it was given, or the host's."""
+    """This node's name: the given one, or the host's."""
     return options.node_name or socket.gethostname()
 
 

@@ -1,4 +1,4 @@
-"""`arpguard audit`: who answers for the VIPs on the wire."""
+"""`arpguard audit`: which hosts answer for the VIPs."""
 
 import argparse
 from collections.abc import Iterable, Sequence
@@ -45,13 +45,13 @@ def is_right(answer: pb.ListAuditsResponse) -> bool:
 
 
 def audits(answer: pb.ListAuditsResponse) -> str:
-    """What was found, the wrong first, and what it comes to."""
+    """The results, wrong ones first, and a summary."""
     rows = [row for found in _wrong_first(answer.audits) for row in _rows(found)]
     return f"{table(_COLUMNS, rows, yielding='OWNER')}\n\n{_verdict(answer.audits)}" if rows else _NOTHING
 
 
 def _of_nodes(answers: Sequence[tuple[str, pb.ListAuditsResponse]]) -> str:
-    """The same of all nodes."""
+    """The results of all nodes, wrong ones first, and a summary."""
     asked = [(node, found) for node, answer in answers for found in answer.audits]
     asked.sort(key=lambda pair: pair[1].right)
     rows = [(node if row[0] else "", *row) for node, found in asked for row in _rows(found)]
@@ -86,7 +86,7 @@ def _mac(answer: pb.Answer) -> Styled:
 
 
 def _who(found: pb.Audit, answer: pb.Answer) -> object:
-    """Whose a MAC is; of one that may be the owner's nobody knows more."""
+    """Whose a MAC is; for one that may be the owner's, nothing more is known."""
     outside = answer.claimant.kind == pb.Claimant.KIND_OUTSIDE
     if answer.owner:
         return "perhaps the owner" if outside and len(found.answers) > 1 else clean(found.owner) or NONE

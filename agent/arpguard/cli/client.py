@@ -1,7 +1,7 @@
-"""What the commands ask an agent, by gRPC. Every failure is one line and an exit code.
+"""The commands' requests to an agent, by gRPC. Every failure is one line and an exit code.
 
-The words of the gRPC library tell failed connections apart: it has no codes for it. What is not known among
-them is shown as it is.
+The words of the gRPC library tell failed connections apart, because it has no codes for them. Words that are not
+known here are shown as they are.
 """
 
 import re
@@ -95,7 +95,7 @@ def spelt_out(address: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """An agent: unix:///PATH or HOST:PORT. `remedy`: what else to do when nobody listens there."""
+    """An agent: unix:///PATH or HOST:PORT. `remedy`: what else to do when no program listens there."""
 
     address: str = DEFAULT_TARGET
     tls: Tls | None = None
@@ -228,12 +228,12 @@ def _followed(
 
 
 def _typed(field: re.Match[str]) -> str:
-    """A field of a request as it is typed here."""
+    """A field of a request, as the option for it is called here."""
     return "ADDRESS: " if field[1] == "address" else f"--{field[1].replace('_', '-')}: "
 
 
 def refusal(code: grpc.StatusCode, words: str, target: Target) -> AskError:
-    """What to tell about a status code and the words that came with it."""
+    """The message for a status code and the words that came with it."""
     exit_code, text = _REFUSALS.get(code, _OTHERWISE)
     if code is grpc.StatusCode.UNAVAILABLE:
         text = next((known for part, known in _NO_CONNECTION.items() if part in words), text)

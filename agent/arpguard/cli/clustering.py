@@ -13,7 +13,7 @@ _SHOWN = 5
 
 
 def connection(message: pb.Kubernetes) -> Styled:
-    """How the agent stands with the API server, in a word."""
+    """The state of the agent's connection to the API server, in a word."""
     text = word(message, "state").replace("_", " ")
     return _STYLES.get(message.state, Styled)(text)
 
@@ -29,7 +29,7 @@ def lease_state(status: pb.GetStatusResponse) -> Styled:
 
 
 def cluster_facts(status: pb.GetStatusResponse) -> Iterator[tuple[str, object]]:
-    """What there is to say of a cluster, line by line."""
+    """The facts about a cluster, line by line."""
     message = status.kubernetes
     where = f" {message.server}, Leases in {message.namespace}" if message.server else ""
     yield "kubernetes", Styled(connection(message).text + where, connection(message).style)

@@ -1,6 +1,6 @@
 """`arpguard completion vips`, `links`: the words that a shell may complete, as the agent on this node knows them.
 
-A shell waits for them while somebody types: without an agent, or with a slow one, there are none, and no error.
+A shell waits for them while a person types: without an agent, or with a slow one, there are none, and no error.
 """
 
 import argparse
@@ -21,7 +21,7 @@ _WORD = re.compile(r"[\w.:@-]+", re.ASCII)
 
 
 def show_known(options: argparse.Namespace) -> int:
-    """A line for each; none where the agent does not say."""
+    """Prints one word per line; none if the agent does not answer."""
     try:
         target = Target(os.environ.get("ARPGUARD_ADDRESS") or DEFAULT_TARGET, timeout_s=_LIMIT_S)
         with client.connected(target) as agent:
@@ -33,7 +33,7 @@ def show_known(options: argparse.Namespace) -> int:
 
 
 def print_words(words: Iterable[str]) -> None:
-    """Each once, unless a shell could take it for more than a word."""
+    """Prints each word once, except those that a shell could take for more than a word."""
     for word in dict.fromkeys(words):
         if _WORD.fullmatch(word):
             print(word)

@@ -54,7 +54,7 @@ def complete(parser: argparse.ArgumentParser, shell: str, known: Mapping[str, st
 
 
 def _asked(program: str, kind: str) -> dict[str, object]:
-    """The program itself is asked, each time that somebody wants to complete a word of this kind."""
+    """Makes the shell ask this program each time that a word of this kind is to be completed."""
     ask = f"{program} completion {kind}"
     function = f"_{_wordified(program)}_{kind}"
     found = shtab.cmd(f"{ask} 2>/dev/null")

@@ -11,7 +11,7 @@ from arpguard.v1 import agent_pb2 as pb
 
 
 def show_conflicts(options: argparse.Namespace) -> int:
-    """`arpguard conflicts`; exit code 1 when somebody claims what is known not to be theirs."""
+    """`arpguard conflicts`; exit code 1 when a host certainly claims a VIP that is not its own."""
     kind = pb.Claimant.Kind.ValueType(number_of(ClaimantKind, options.claimant))
     request = pb.ListConflictsRequest(vip=options.vip, link=options.link, claimant=kind)
 

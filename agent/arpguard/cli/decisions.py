@@ -43,7 +43,7 @@ def _ago(seconds: float) -> Timestamp:
 
 
 def _follow(options: argparse.Namespace, agent: AgentQuestions, wanted: pb.DecisionFilter) -> int:
-    """The last --limit decisions and then each as it comes; AskError when the agent stops."""
+    """Shows the last --limit decisions, and then each new one; AskError when the agent stops."""
     wanted = _recent(agent, wanted, options.limit or DEFAULT_PAST)
     lines = tables.DecisionLines()
     if options.output == "table":
@@ -55,9 +55,9 @@ def _follow(options: argparse.Namespace, agent: AgentQuestions, wanted: pb.Decis
 
 
 def _recent(agent: AgentQuestions, wanted: pb.DecisionFilter, count: int) -> pb.DecisionFilter:
-    """The filter that lets the latest `count` of the past through, and all that comes.
+    """The filter that selects the latest `count` decisions of the past, and all new ones.
 
-    A stream has no deadline: this question says in time that there is no agent, too.
+    A stream has no deadline: this request also finds out in time that there is no agent.
     """
     found = every_page(agent.list_decisions, pb.ListDecisionsRequest(filter=wanted), count).decisions
     narrowed = pb.DecisionFilter()

@@ -134,7 +134,7 @@ def details(check: str, finding: Finding, nodes: str = "") -> str:
 
 
 def hints(results: Iterable[Result]) -> list[str]:
-    """A shell script that fixes what is bad; what only a person can decide is a comment in it."""
+    """A shell script that fixes bad findings; those that need a person's decision are comments in it."""
     lines: list[str] = []
     for result in results:
         for finding in result.findings:

@@ -1,7 +1,7 @@
-"""`--all-nodes`: the same question to the agents of all nodes at once, and what they say side by side.
+"""`--all-nodes`: the same request to the agents of all nodes at the same time, and their answers side by side.
 
-The agent that the options name tells which nodes there are, by Kubernetes, and at which addresses. The others are asked
-there; one that cannot be reached is shown with the reason; the others' answers are shown all the same.
+The agent that the options name tells which nodes Kubernetes has, and at which addresses. The command asks the others
+there; it shows one that it cannot reach with the reason, and the others' answers all the same.
 """
 
 import argparse
@@ -45,7 +45,7 @@ class NodeAnswer(Generic[Answer]):
 
 @dataclass(frozen=True, slots=True)
 class View(Generic[Answer]):
-    """The answers of all nodes side by side: as a page, and whether all is as it has to be."""
+    """The answers of all nodes side by side: as a page, and whether all is right."""
 
     page: Callable[[Sequence[tuple[str, Answer]]], str]
     is_right: Callable[[Sequence[Answer]], bool]

@@ -1,4 +1,4 @@
-"""What the exit code of a command means, and leaving in good order."""
+"""The meaning of a command's exit codes, and leaving in good order."""
 
 import signal
 
@@ -16,7 +16,7 @@ class AskError(ArpguardError):
 
 
 def leave_on_signals() -> None:
-    """From now on SIGTERM and SIGHUP end the command from within, so that what it changed is put back."""
+    """Makes SIGTERM and SIGHUP end the command from within, so that it undoes its changes."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _leave)
 

@@ -52,7 +52,7 @@ def _operation(frame: pb.FrameExplanation) -> str:
 
 
 def _fate(frame: pb.FrameExplanation) -> str:
-    """What becomes of the frame, and of one that would not have passed but for the mode."""
+    """What becomes of the frame, in words."""
     fates = {
         pb.FATE_PASSED: "passes",
         pb.FATE_DROPPED: "dropped",

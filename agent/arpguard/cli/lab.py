@@ -78,7 +78,7 @@ def add_lab(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
 
 
 def _run_lab(options: argparse.Namespace) -> int:
-    """Found by its name: the lab stands above this package, which imports nothing of it, and an image is without it."""
+    """Runs the lab, found by its name: this package imports nothing of the lab, and images do not have it."""
     try:
         lab = import_module("arpguard_lab.command")
     except ModuleNotFoundError as error:

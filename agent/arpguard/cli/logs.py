@@ -19,7 +19,7 @@ _OTHERS_LEVEL = logging.INFO
 class TextLine(logging.Formatter):
     """`2026-01-01T00:00:00.000Z INFO ready: ...`; a traceback follows on lines of its own.
 
-    Link names and texts in Services come from others: none of them may add a line to the log, or steer a terminal.
+    Link names and texts in Services come from others: they must not add a line to the log, or control a terminal.
     """
 
     converter = staticmethod(time.gmtime)

@@ -97,7 +97,7 @@ def lazily(module: str, name: str) -> Callable[[argparse.Namespace], int]:
 
 
 def filters(options: argparse.Namespace, names: Iterable[str] = _FILTERS) -> str:
-    """The options that leave something out of a list, as they may be typed."""
+    """The options that leave something out of a list, as on the command line."""
     given = {name: getattr(options, name, None) for name in names}
     words = {name: f"{value:g}s" if isinstance(value, float) else value for name, value in given.items()}
     return " ".join(f"--{name} {word}" for name, word in words.items() if word)

@@ -1,4 +1,4 @@
-"""The kernel's pinned objects, asked what an agent would be asked."""
+"""The kernel's pinned objects, which answer like an agent."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +10,7 @@ from arpguard.node import ThisNode
 
 
 def pinned(pin_dir: Path) -> Questions:
-    """The kernel's objects under `pin_dir`, asked without an agent; DataPlaneError when there are none."""
+    """The kernel's objects under `pin_dir`, which need no agent; DataPlaneError when there are none."""
     node = offline.read_node(pin_dir)
 
     def read(answer: Callable[[ThisNode, Request], Response]) -> Callable[[Request], Response]:

@@ -1,4 +1,4 @@
-"""What `arpguard watch` knows: asked for at intervals, with rates from the differences of exact counters.
+"""What `arpguard watch` knows: polled at intervals, with rates from the differences of exact counters.
 
 All guarded VIPs are read in turn, in pages, and for half of each interval at most. So with many thousands a round
 takes several intervals, each VIP's rate is over the time between its own two readings, and the view does not lag.
@@ -73,7 +73,7 @@ class Sample:
 
 
 class Poller(threading.Thread):
-    """Asks an agent again and again, so that the screen never waits for an answer; `latest` is what it knows."""
+    """Polls an agent, so that the screen never waits for an answer; `latest` is what it knows."""
 
     def __init__(self, agent: AgentQuestions, interval_s: float) -> None:
         super().__init__(daemon=True)

@@ -55,12 +55,12 @@ def shortened(text: str, width: int) -> str:
 
 
 def page_width() -> int:
-    """How many columns there are to fill: $COLUMNS says so for a pipe, too."""
+    """The width of the page; $COLUMNS sets it for a pipe, too."""
     return max(_NARROWEST, shutil.get_terminal_size((PAGE_WIDTH, 24)).columns)
 
 
 def table_width() -> int:
-    """The same for a table: through a pipe nothing is cut, since no eye has to fit it into a line."""
+    """The width of a table; unlimited through a pipe, so that nothing is cut."""
     is_for_a_program = not sys.stdout.isatty() and "COLUMNS" not in os.environ
     return WIDEST if is_for_a_program else page_width()
 
@@ -87,7 +87,7 @@ class Columns:
             self._widths[self._too_wide()] -= 1
 
     def _too_wide(self) -> int:
-        """The column that can best do with less."""
+        """The column to shorten first."""
         index = self._yielding
         if index is not None and self._widths[index] > len(self._head[index].text):
             return index
@@ -112,7 +112,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]], yielding: str =
 
 
 def facts(pairs: Iterable[tuple[str, object]], indent: str = "") -> str:
-    """Lines with a name each and what is to say about it, which may take several."""
+    """Names, each with its text, which may take several lines."""
     kept = [(name, _cell(value)) for name, value in pairs]
     start = len(indent) + max((len(name) for name, _ in kept), default=0) + len(_GAP)
     lines = []

@@ -35,7 +35,7 @@ Row = TypeVar("Row")
 
 
 class Shown(Protocol):
-    """What is known at one moment; another `number` tells that it is another."""
+    """What is known at one moment; each moment has another `number`."""
 
     @property
     def number(self) -> int:
@@ -70,7 +70,7 @@ def need_terminal(otherwise: str) -> None:
 
 
 def show(latest: Callable[[], Moment], view: Callable[[Moment, int, int, Keys], RenderableType]) -> None:
-    """Shows the latest, in as many columns and lines as there are, until somebody leaves."""
+    """Shows the latest, in as many columns and lines as there are, until the user leaves."""
     for name in ("COLUMNS", "LINES"):
         os.environ.pop(name, None)  # rich would believe them; the terminal itself knows its size when that has changed
     exits.leave_on_signals()
@@ -118,7 +118,7 @@ def _typed() -> Iterator[Callable[[], str]]:
 
 
 def too_small(width: int, height: int) -> Text | None:
-    """What to say on a screen without room for a view."""
+    """The message on a screen without room for a view."""
     if width >= NARROWEST and height >= LOWEST:
         return None
     return line(Text(f"too small: make it at least {NARROWEST}x{LOWEST}"), width)
@@ -154,7 +154,7 @@ def _text(cell: str | Text) -> Text:
 
 
 def footer(keys: Keys, shown: range, found: int, known: int) -> Text:
-    """What keys there are, and which VIPs are shown: those of the found ones, of all that are known."""
+    """The keys, and which of the found VIPs are shown, of how many that are known."""
     parts = ["q quit, ? help"]
     if keys.types or keys.needle:
         parts.append(f"/{clean(keys.needle)}{'_' * keys.types}: {found:,} of {counted(known, 'VIP')}")

@@ -72,7 +72,7 @@ def _headline(answer: pb.GetStatusResponse) -> str:
 
 
 def _verdict_on(answer: pb.GetStatusResponse) -> Styled:
-    """Pinned objects know next to nothing of problems: an empty list means nothing there."""
+    """Pinned objects show hardly any problems: an empty list from them means nothing."""
     wrong = len(problems(answer))
     if wrong:
         return bad(counted(wrong, "problem"))
@@ -273,12 +273,12 @@ _VIP_COLUMNS: dict[str, Callable[[pb.Vip], object]] = {
 
 
 def is_conflict(claim: pb.Conflict) -> bool:
-    """Whether the claimer is known not to be the owner; others may be."""
+    """Whether the claimant is known not to be the owner; other claimants may be the owner."""
     return claim.reason == pb.REASON_CONFLICT or is_split_brain(claim)
 
 
 def is_split_brain(claim: pb.Conflict) -> bool:
-    """Whether a node of the cluster claims what another one has, or nobody."""
+    """Whether a node of the cluster claims a VIP that another node has, or none."""
     return bool(claim.claimant.node)
 
 
@@ -292,7 +292,7 @@ def claimant(claim: pb.Conflict) -> str:
 
 
 def _in_short(claim: pb.Conflict) -> str:
-    """The same for a table, which is wide enough without."""
+    """The same, shorter, for a table."""
     return claimant(claim).replace("cluster node without an agent", "node, no agent").replace("cluster node", "node")
 
 
@@ -351,13 +351,13 @@ UNHEARD = """This list misses a host that only replies to requests: its replies 
 
 
 def conflicts(answer: pb.ListConflictsResponse, filters: str = "") -> str:
-    """Who claimed what is not theirs, or may not be."""
+    """Which hosts claimed VIPs that are not theirs, or may not be."""
     rows = [conflict_cells(found) for found in answer.conflicts]
     return table(CONFLICT_COLUMNS, rows, yielding="REASON") if rows else no_conflicts(filters)
 
 
 def no_conflicts(filters: str) -> str:
-    """What an empty list of claims does not say."""
+    """What an empty list of claims does not mean."""
     return f"{nothing('claim by another host', filters, 'was heard since the agent started')}\n{UNHEARD}"
 
 

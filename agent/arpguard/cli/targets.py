@@ -1,4 +1,4 @@
-"""Whom the options of a command name: an agent, the pinned objects in its place, or the agents of all nodes."""
+"""Where a command sends its requests: an agent, the pinned objects in its place, or the agents of all nodes."""
 
 import argparse
 import os

@@ -26,7 +26,7 @@ def show_vips(options: argparse.Namespace) -> int:
 
 
 def _show_vips_everywhere(options: argparse.Namespace, kind: pb.Kind.ValueType) -> int:
-    """A list also for one address: what the nodes have of it is to be compared."""
+    """Shows a list for one address, too, so that the nodes' entries for it can be compared."""
 
     def ask(agent: AgentQuestions) -> pb.ListVipsResponse:
         if options.vip:
@@ -37,7 +37,7 @@ def _show_vips_everywhere(options: argparse.Namespace, kind: pb.Kind.ValueType) 
 
 
 def _one_vip(asked: Questions, options: argparse.Namespace, kind: pb.Kind.ValueType) -> pb.GetVipResponse:
-    """A VIP on those of its links that the options let through: the API has no filter for one."""
+    """A VIP on those of its links that the options select: the API has no filter for one VIP."""
     found = asked.get_vip(pb.GetVipRequest(address=options.vip)).vips
     kept = [vip for vip in found if options.link in ("", vip.link) and kind in (0, vip.kind)]
     if not kept:

@@ -37,7 +37,7 @@ _ALARMING = {pb.VERDICT_CONFLICT, pb.VERDICT_REPORT}
 
 
 def watch(options: argparse.Namespace) -> int:
-    """`arpguard watch`: shows the view until somebody leaves it."""
+    """`arpguard watch`: shows the view until the user leaves it."""
     if options.output in ("json", "yaml"):
         return _print(options)
     asked = target(options)
@@ -63,7 +63,7 @@ def _print(options: argparse.Namespace) -> int:
 
 
 def _document(sample: Sample, agent: AgentQuestions) -> dict[str, object]:
-    """What is known at one moment, for programs; of many VIPs the first, for all nodes the same ones."""
+    """What is known at one moment, for programs; of many VIPs the first ones, the same on all nodes."""
     vips = sorted(sample.vips, key=by_address)[:_MOST_VIPS]
     claims = every_page(agent.list_conflicts, pb.ListConflictsRequest(), _MOST_CLAIMS).conflicts
     return {
@@ -80,7 +80,7 @@ def _vip_document(reading: VipRate) -> dict[str, object]:
 
 
 def view(target: Target, sample: Sample, width: int, height: int, keys: Keys) -> RenderableType:
-    """Everything, in so many columns and lines."""
+    """The whole view, in this many columns and lines."""
     refusal = screen.too_small(width, height)
     if refusal:
         return refusal
@@ -114,7 +114,7 @@ def view(target: Target, sample: Sample, width: int, height: int, keys: Keys) ->
 
 
 def _head(target: Target, sample: Sample, width: int) -> Iterator[Text]:
-    """Who this is, what is wrong, and how it is: a low screen has room for the first two lines only."""
+    """The node, its problems, and its state: a low screen has room for the first two lines only."""
     status = sample.status
     if status is not None:
         yield line(_title(status, sample), width)

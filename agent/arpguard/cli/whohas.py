@@ -1,4 +1,4 @@
-"""`arpguard whohas`: asks the wire who answers for an address."""
+"""`arpguard whohas`: asks the segment which hosts answer for an address."""
 
 import argparse
 import asyncio

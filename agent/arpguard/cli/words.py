@@ -81,7 +81,7 @@ def counted(number: int, thing: str) -> str:
 
 
 def problems(status: pb.GetStatusResponse) -> list[str]:
-    """Everything that is wrong, each once: a configuration that was not taken over is among both."""
+    """All problems, each once: a configuration that was not applied is in both lists."""
     return list(dict.fromkeys([*status.config.problems, *status.problems]))
 
 

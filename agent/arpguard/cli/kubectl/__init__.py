@@ -7,7 +7,7 @@
     doctor.py, mode.py, bundle.py      doctor of all nodes; the mode of the cluster; a support bundle
     examples.py        the examples in the help
 
-The agents listen on a socket and on loopback only, so that they are asked where they are: by `pods/exec`, as
-`kubectl exec` does. A forwarded port would reach everything that listens on the node's loopback, for Pods of the
-agents are in the node's network, and the API there would need a port that every process on the node may ask.
+The agents listen on a socket and on loopback only, so they are asked where they run: by `pods/exec`, as
+`kubectl exec` does. A forwarded port would reach everything that listens on the node's loopback, because Pods of the
+agents are in the node's network, and the API would need a port there that every process on the node can reach.
 """

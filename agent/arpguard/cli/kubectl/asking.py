@@ -28,7 +28,7 @@ def show_status(options: argparse.Namespace) -> int:
 
 
 def show_vips(options: argparse.Namespace) -> int:
-    """`kubectl arpguard vips`: a list also for one address, for what the nodes have of it is to be compared."""
+    """`kubectl arpguard vips`: shows a list for one address, too, so that the nodes' entries can be compared."""
     words = ["vips", *forwarded(options, "link", "kind"), *_address(options)]
     return reach.show(options, words, pb.ListVipsResponse, everywhere.vips(options))
 

@@ -1,6 +1,6 @@
-"""`kubectl arpguard bundle`: one file with what somebody needs who is to find out what is wrong, and no secrets.
+"""`kubectl arpguard bundle`: one file with all that a person needs to find out what is wrong, and no secrets.
 
-Secrets are never read. Of objects, what says nothing is left out, and so are values of environment variables that the
+Secrets are never read. Bookkeeping of objects is left out, and so are values of environment variables that the
 manifests do not have: a value may be a password.
 """
 
@@ -60,7 +60,7 @@ class Contents:
     missing: list[str] = field(default_factory=list)
 
     def add(self, name: str, text: str) -> None:
-        """One file."""
+        """Adds one file."""
         self.files[name] = text.encode()
 
     async def read(self, name: str, reading: Callable[[], Awaitable[str]]) -> None:
@@ -71,7 +71,7 @@ class Contents:
             self.lack(name, str(error))
 
     def lack(self, name: str, why: str) -> None:
-        """A file that is missing; nodes may have written why, and terminals show it."""
+        """Notes that a file is missing, and why; the reason may be a node's words, and terminals show it."""
         self.missing.append(render.clean(f"{name}: {why}"))
 
 
@@ -168,7 +168,7 @@ def _yaml(found: object) -> str:
 
 
 async def _add_node(agents: ReachedAgents, pod: AgentPod, config: AgentConfig, contents: Contents) -> None:
-    """What one node knows; the log is there also where nothing can be run, and the maps where the agent is down."""
+    """Adds what one node knows; the log even where no command can be run, and the maps even while the agent is down."""
     folder = f"nodes/{pod.node}"
     await contents.read(f"{folder}/log.txt", lambda: _log(agents, pod))
 
@@ -186,7 +186,7 @@ async def _add_node(agents: ReachedAgents, pod: AgentPod, config: AgentConfig, c
 
 
 def _commands(config: AgentConfig) -> dict[str, Sequence[str]]:
-    """What is run on a node, by the file for what it writes."""
+    """The commands to run on a node, by the file for their output."""
     pin_dir = config.bpf.pin_dir
     made: dict[str, Sequence[str]] = {
         f"{name}.json": ("arpguard", command, "--output=json", *(word.format(pin_dir=pin_dir) for word in more))
@@ -200,7 +200,7 @@ def _commands(config: AgentConfig) -> dict[str, Sequence[str]]:
 
 
 async def _run(agents: ReachedAgents, pod: AgentPod, words: Sequence[str]) -> Said:
-    """A command on one node; a user who may run none has a bundle without."""
+    """Runs a command on one node; without the right to do so, the bundle has no output of it."""
     try:
         return await agents.run_in(pod, words)
     except ClusterError as error:

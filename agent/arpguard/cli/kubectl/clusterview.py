@@ -23,14 +23,14 @@ _NODES_SHOWN = 2
 
 @dataclass(frozen=True, slots=True)
 class NodeRow:
-    """A node, and what it says; None: nothing."""
+    """A node, and what it says; None: it says nothing."""
 
     name: str
     moment: NodeMoment | None
 
 
 def view(moment: ClusterMoment, width: int, height: int, keys: Keys) -> RenderableType:
-    """Everything, in so many columns and lines."""
+    """The whole view, in this many columns and lines."""
     refusal = screen.too_small(width, height)
     if refusal:
         return refusal
@@ -104,7 +104,7 @@ def _nodes(moment: ClusterMoment) -> list[NodeRow]:
 
 @dataclass(frozen=True, slots=True)
 class VipRow:
-    """A VIP. `partial`: some node is not heard, and may be the one that answers."""
+    """A VIP. `partial`: a node that is not heard may be the one that answers."""
 
     cluster: ClusterVip
     partial: bool

@@ -62,7 +62,7 @@ def run_doctor(options: argparse.Namespace) -> int:
 
 
 def _report(said: Said) -> NodeReport | None:
-    """None where there is none, or none that this version can read: an agent of another one may have written it."""
+    """None if there is no report, or this version cannot read it: an agent of another version may have written it."""
     try:
         return _read(json.loads(said.text), said.pod.node)
     except (ValueError, KeyError, TypeError, RecursionError):

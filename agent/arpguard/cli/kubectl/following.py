@@ -27,14 +27,14 @@ _LOOK_S = 0.1
 
 
 class Merge:
-    """What nodes tell, in the order of the times in it; a message waits for HELD_S for those of other nodes."""
+    """The nodes' messages in the order of their times; each waits for HELD_S for those of other nodes."""
 
     def __init__(self) -> None:
         self._waiting: list[tuple[int, int, float, str, pb.WatchDecisionsResponse]] = []
         self._numbers = count()
 
     def take(self, node: str, message: pb.WatchDecisionsResponse, now_s: float) -> None:
-        """A message that has just arrived. One that tells of no decision, but of lost ones, is not held."""
+        """Takes a message that has just arrived. One without a decision, which only counts lost ones, is not held."""
         at_ns = message.decision.last_time.ToNanoseconds() if message.HasField("decision") else 0
         heapq.heappush(self._waiting, (at_ns, next(self._numbers), now_s, node, message))
 
@@ -83,11 +83,11 @@ class Follower(NodeStreams):
             sys.stderr.write(render.clean(f"{node}: {why}; retrying every {AGAIN_S:g} s") + "\n")
 
     def ask_again(self, node: str) -> None:
-        """It is not lost, unless this stream ends, too."""
+        """The node is not lost, unless this stream ends, too."""
         self.lost.discard(node)
 
     async def stream(self, pod: AgentPod) -> str:
-        """Follows until the stream ends; why it did.
+        """Follows until the stream ends; returns why it did.
 
         An API server opens the websocket before it has reached the kubelet, and an agent without decisions says
         nothing. So a stream counts as open once it has said something, or has lasted as long as an answer may take.
@@ -112,7 +112,7 @@ class Follower(NodeStreams):
         return why_ended(ended)
 
     def _filters(self, node: str) -> Iterator[str]:
-        """A node that was lost tells what came since it was last heard."""
+        """Makes a node that was lost send all decisions since it was last heard."""
         yield from forwarded(self.options, "vip", "link", "verdict", "reason")
         if node in self.heard_s:
             yield f"--since={time.monotonic() - self.heard_s[node]:.3f}s"

@@ -1,4 +1,4 @@
-"""`kubectl arpguard mode`: switches the cluster between observe and enforce, and sees to it that every node follows."""
+"""`kubectl arpguard mode`: switches the cluster between observe and enforce, and checks that every node follows."""
 
 import argparse
 import asyncio
@@ -47,7 +47,7 @@ def run_mode(options: argparse.Namespace) -> int:
 
 
 async def _switch(client: Client, namespace: str, mode: str) -> None:
-    """Writes the mode into the ConfigMap, unless it is there; says who may put it back. Raises ClusterError."""
+    """Writes the mode into the ConfigMap, unless it is there; says which tool may revert it. Raises ClusterError."""
     for _ in range(_TRIES):
         found = (await client.call(Request("get", CONFIG_MAPS, namespace, _NAME))).body
         before = _text(found, namespace)
@@ -97,7 +97,7 @@ def with_mode(text: str, mode: str) -> str:
 
 
 async def _wait(cluster: ReachedAgents, options: argparse.Namespace) -> list[NodeAnswer[pb.GetStatusResponse]]:
-    """What the nodes say once all have followed, or the time is over."""
+    """What the nodes say once all have followed, or time is up."""
     deadline_s = time.monotonic() + options.timeout
     while True:
         said = await cluster.run(["status", "--output=json"])
@@ -125,7 +125,7 @@ def _page(heard: Sequence[NodeAnswer[pb.GetStatusResponse]], mode: str) -> str:
 
 
 def _why(heard: NodeAnswer[pb.GetStatusResponse]) -> str:
-    """Why a node may not have followed: it does not answer, or it cannot take the configuration over."""
+    """Why a node may not have followed: it does not answer, or it cannot apply the configuration."""
     if heard.answer is None:
         return heard.error
     return "; ".join(heard.answer.config.problems) or "-"

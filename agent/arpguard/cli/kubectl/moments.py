@@ -1,4 +1,4 @@
-"""What the nodes of a cluster say at one moment, put together: each VIP once, each claim once, each problem once."""
+"""What the nodes of a cluster report at one moment, merged: each VIP once, each claim once, each problem once."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

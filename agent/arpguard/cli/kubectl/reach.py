@@ -1,4 +1,4 @@
-"""The agents of a cluster: `arpguard` is run in the Pods of all nodes at once, and says what it knows as JSON."""
+"""The agents of a cluster: runs `arpguard` in the Pods of all nodes at the same time, which writes JSON."""
 
 import argparse
 import asyncio
@@ -33,7 +33,7 @@ _RIGHTS = "see docs/kubectl.md for the rights it needs"
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What came of a command on one node: what it wrote, or (`error`) why there is nothing.
+    """The result of a command on one node: what it wrote, or (`error`) why it wrote nothing.
 
     `has_run`: False where it could not be run, or wrote nothing in time.
     """
@@ -135,7 +135,7 @@ def _reason(ended: Ended) -> str:
 
 
 class Progress:
-    """A line on a terminal that says how many have answered and who has not; nothing elsewhere."""
+    """A line on a terminal that says how many nodes have answered and which have not; nothing elsewhere."""
 
     def __init__(self, nodes: Iterable[str]) -> None:
         self._waiting = list(nodes)
@@ -183,7 +183,7 @@ def _names(pods: Iterable[AgentPod]) -> str:
 
 
 def finished(work: Coroutine[object, object, T]) -> T:
-    """Runs it to its end. What the API server does not do or does not allow is an AskError."""
+    """Runs it to its end. AskError if the API server refuses or fails."""
     try:
         return asyncio.run(work)
     except (ForbiddenError, UnauthorizedError) as error:
@@ -205,7 +205,7 @@ def hear(options: argparse.Namespace, words: Sequence[str]) -> list[Said]:
 def show(options: argparse.Namespace, words: Sequence[str], kind: type[Answer], view: View[Answer]) -> int:
     """Prints what `arpguard WORDS` says on all nodes; gives the exit code. AskError where no agent can be asked.
 
-    A part of the answers is worth having: 3 only where no node was reached. A node was reached, too, where its agent
+    A part of the answers is useful: exit code 3 only where no node was reached. A node counts as reached if its agent
     refuses with NOT_RIGHT, as it does for a VIP that it does not guard.
     """
     heard = _ask(options, words, kind)

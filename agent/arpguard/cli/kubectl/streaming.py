@@ -27,7 +27,7 @@ class Lines:
 
 @dataclass(slots=True)
 class NodeStreams(ABC):
-    """Streams of nodes; what is in them is a subclass's."""
+    """Streams of nodes; a subclass says what they carry."""
 
     cluster: ReachedAgents
 

@@ -71,7 +71,7 @@ class Moments(NodeStreams):
             task.cancel()
 
     def check(self) -> None:
-        """Raises what ends a stream for good: this user may not ask."""
+        """Raises the error that ends a stream for good: this user lacks the right."""
         for task in self._tasks.values():
             if task.done():
                 task.result()
@@ -99,12 +99,12 @@ class Moments(NodeStreams):
         return _OLDER if ended.exit_code == exits.USAGE else why_ended(ended)
 
     def lose(self, node: str, why: str) -> None:
-        """What it said counts no more."""
+        """Forgets what the node said."""
         self.lost[node] = why
         self.changes += 1
 
     def ask_again(self, node: str) -> None:
-        """It is lost until it says something."""
+        """The node stays lost until it says something."""
 
 
 class Watcher(threading.Thread):
