@@ -1,4 +1,4 @@
-"""Asks on the wire who answers for VIPs, and keeps what that found: regularly, and at once for those who ask."""
+"""Audits VIPs and keeps the results: regularly, and immediately when a caller of the API asks."""
 
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -35,7 +35,7 @@ RECHECKED = 100  # at most so many wrong findings are looked at in each round: t
 
 
 class Auditing:
-    """Asks for VIPs with this node's own address, so that nobody takes a question for a claim."""
+    """Asks for VIPs with this node's own address, so that no host takes a request for a claim."""
 
     def __init__(self, node: ThisNode, settings: Settings, plane: ControlPlane) -> None:
         self._node = node
@@ -60,9 +60,9 @@ class Auditing:
         return await asyncio.shield(self._urgent[address])
 
     def heard(self, decision: Decision) -> bool:
-        """The kernel reports a claim. True if it is what a question of this node brought about, and may be right.
+        """The kernel reports a claim. True if it answers a request of this node, and may be right.
 
-        A program at XDP drops a stranger's reply before anybody but the kernel can see it.
+        A program at XDP drops a stranger's reply before any process can see it.
         """
         replies = self._awaited.get(decision.key)
         if replies is None or decision.spa != decision.key.vip:
@@ -111,7 +111,7 @@ class Auditing:
             self._note(audited)
 
     def _follow(self) -> None:
-        """Forgets what was found of VIPs that are gone, whose owner is another one now, or that are others' to ask."""
+        """Forgets results about VIPs that are gone, that have another owner now, or that other nodes audit."""
         state, cluster = self._node.state, self._node.cluster
         members = cluster.members if cluster is not None else None
         if members is not self._auditors.members:
@@ -127,7 +127,7 @@ class Auditing:
         self._book.forget([key for key in self._book.again(boot_ns()) if not self._is_mine(key)])
 
     def _place(self, address: Address) -> None:
-        """Notes a VIP that no node can be asked for; of an elected one the election says why it has no owner."""
+        """Notes a VIP that no node can ask for; for an elected one the election says why it has no owner."""
         vip, cluster, links = self._vip(address), self._node.cluster, self._node.state.links
         astray = vip is not None and not vip.elected and not any(link.reaches(address) for link in links)
         if cluster is not None and self._plane.owner_of(address).node != self._node.name:
@@ -169,7 +169,7 @@ class Auditing:
     # ---- asking ----
 
     async def _ask_urgent(self) -> None:
-        """What somebody waits for. What it finds counts at once, if it is this node's to know."""
+        """Audits VIPs for which a caller waits. The result counts immediately, if this node audits the VIP."""
         waiting = dict(self._urgent)
         if not waiting:
             return
@@ -185,7 +185,7 @@ class Auditing:
                 future.set_result([audited for audited in found if audited.key.vip == address])
 
     async def _audit(self, keys: Iterable[EntryKey], times: int) -> Iterator[Audited]:
-        """Asks for VIPs, and judges the answers; what could not be asked is left out."""
+        """Asks for VIPs, and judges the answers; leaves out those that it could not ask for."""
         questions = [question for key in keys if (question := self._question(key)) is not None]
         if not questions:
             return iter(())
@@ -198,7 +198,7 @@ class Auditing:
         return self._judged(questions, replies, claimants, asked_ns)
 
     async def _who(self, mac: MacAddress) -> Claimant:
-        """Whose a MAC is: also without a cluster this node knows its own."""
+        """Whose a MAC is: even without a cluster this node knows its own."""
         if any(link.mac == mac for link in self._node.surroundings.links):
             return Claimant(ClaimantKind.CLUSTER_NODE, self._node.name)
         return await self._plane.who(mac)
@@ -221,7 +221,7 @@ class Auditing:
             self._list(known)
 
     def _list(self, audited: Audited) -> None:
-        """Lists the others that answered: of several replies to one question the kernel reports the first alone."""
+        """Lists the other hosts that answered: of several replies to one request the kernel reports only the first."""
         entry = self._node.state.entries.get(audited.key)
         for answer in audited.answers:
             if entry is None or answer.fits or (audited.key, answer.mac) in self._reported:

@@ -1,4 +1,4 @@
-"""Collects what `arpguard doctor` judges: from this node, the wire, and the cluster if it can be reached."""
+"""Collects what `arpguard doctor` judges: from this node, the segment, and the cluster if it can be reached."""
 
 import os
 import shlex
@@ -31,7 +31,7 @@ LISTEN_S = 0.4
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What to look at, from the command line. `configmap` is NAMESPACE/NAME, or empty; `ask`: ask the wire, too."""
+    """What to look at, from the command line. `configmap` is NAMESPACE/NAME, or empty; `ask`: send requests, too."""
 
     node: str
     config: Path | None = None
@@ -82,7 +82,7 @@ def _of_configmap(found: ConfigMap | None, name: str, setting: Setting) -> Setti
 
 
 async def look(wanted: Wanted, setting: Setting, agent: AgentWord | Unread) -> Picture:
-    """Everything, the wire last. Raises DataPlaneError when not even the links can be read."""
+    """Collects everything, requests last. Raises DataPlaneError when not even the links can be read."""
     surroundings = await read_surroundings()
     pin_dir = setting.config.bpf.pin_dir
     guards, programs = await read_guards(surroundings.links, pin_dir)
@@ -125,7 +125,7 @@ def _start(wanted: Wanted) -> str:
 
 
 def ask_wire(picture: Picture) -> Wire | Unread:
-    """Asks for all VIPs at once, twice, and listens. Takes about a second, however many there are."""
+    """Asks for all VIPs together, twice, and listens. Takes about a second, however many there are."""
     asked, left_out = questions(picture)
     by_link: dict[int, list[AddressOnLink]] = defaultdict(list)
     for question in asked:

@@ -34,7 +34,7 @@ class Conflicts:
 
     @property
     def problems(self) -> Sequence[str]:
-        """The claims of the last minutes that certainly came from somebody else."""
+        """The claims of the last minutes that certainly came from other hosts."""
         return self._heard.problems(boot_ns())
 
     def tell(self, report: Report, claimant: Claimant) -> bool:

@@ -1,4 +1,4 @@
-"""What says which VIPs there are, and whose: the configuration alone, or a cluster (`cluster/kubernetes.py`)."""
+"""Where VIPs and their owners come from: the configuration alone, or a cluster (`cluster/kubernetes.py`)."""
 
 from enum import Enum
 from typing import Protocol
@@ -30,7 +30,7 @@ class End(Enum):
 
     @property
     def removes_guard(self) -> bool:
-        """Whether arpguard goes, and not this agent alone."""
+        """Whether arpguard is removed, not this agent alone."""
         return self in (End.REMOVED, End.NAMESPACE_GOES, End.RIGHTS_GONE)
 
 
@@ -42,13 +42,13 @@ class ControlPlane(Protocol):
         """What the agent knows of the cluster, for readers; None without one."""
 
     async def ask(self, surroundings: Surroundings) -> Asked:
-        """What the kernel has to have."""
+        """What the kernel should have."""
 
     def passed(self) -> None:
         """A pass is done: links may have changed."""
 
     def claimed(self, report: Report) -> None:
-        """The kernel reports that somebody claims a VIP."""
+        """The kernel reports that another host claims a VIP."""
 
     def owner_of(self, vip: Address) -> KnownOwner:
         """Who has a VIP."""

@@ -9,7 +9,7 @@ from arpguard.verdict import Verdict
 
 
 class Decisions:
-    """Lists them, sends them to API clients that watch, and tells the control plane of rival claims.
+    """Lists decisions, sends them to API clients that watch, and reports rival claims to the control plane.
 
     It ignores what an audit caused and may be the owner's answer: the audit judges that.
     """

@@ -31,9 +31,9 @@ _NOTHING = "nothing to do: an agent has guarded this node since it booted ({})"
 
 
 async def close_early(config: AgentConfig, wait_s: float) -> str:
-    """Closes what the configuration closes, on those of its links that are there after `wait_s` at most.
+    """Closes the ranges of the configuration, on those of its links that exist after `wait_s` at most.
 
-    Returns what it has done: nothing where there is a guard. Raises LockedError while an agent runs, and
+    Returns what it has done: nothing if there is a guard. Raises LockedError while an agent runs, and
     DataPlaneError when nothing could be closed.
     """
     privileges.require()
@@ -78,7 +78,7 @@ async def _sign_of_guard(pin_dir: Path, build: Build) -> str:
 
 
 def _closing(config: AgentConfig) -> Closing:
-    """This does not close by the current addresses, as there are none: the file has the exceptions."""
+    """Takes the exceptions from the file, not from the current addresses: there are none yet."""
     return Closing(config.closed, tuple(network for network in config.ranges if network not in config.closed))
 
 
@@ -111,7 +111,7 @@ class EarlyFile:
         return [problem for problem in (self._left_out, self._refused) if problem]
 
     def keep(self, config: AgentConfig, closing: Closing, links: tuple[Link, ...], around: Surroundings) -> None:
-        """Has what is closed on this node now written, if it has changed; the file removed where nothing is."""
+        """Writes what is closed on this node now, if that has changed; removes the file where nothing is closed."""
         if self._path is None:
             return
         names = early_links(links, around)
@@ -156,7 +156,7 @@ class EarlyFile:
 
 
 def _write(path: Path, text: str) -> None:
-    """All of it or nothing, whenever the machine stops."""
+    """Writes the whole file or nothing, even if the machine stops."""
     if not text:
         path.unlink(missing_ok=True)
         return

@@ -44,7 +44,7 @@ class Keepalived:
         return [*unknown_states(followed, known, waits=node.waits), *splits(followed, known, node.audits.wrong())]
 
     def follow(self, asked: Asked) -> Asked:
-        """What is asked for, with this node as the owner of the VIPs whose instance is MASTER here."""
+        """The wanted VIPs, with this node as the owner of those whose instance is MASTER here."""
         if asked.vips is not self._vips:
             self._followed = followers(asked.vips)
         if not self._followed:
@@ -87,7 +87,7 @@ class Keepalived:
     # ---- the FIFO ----
 
     def _begin(self, path: Path) -> None:
-        """Reads another FIFO from now on; the pass that asks for it is to know what is in it."""
+        """Reads another FIFO from now on; the pass that asks for it already knows what is in it."""
         self._close()
         self._path, self._reading = path, None
         self._look()

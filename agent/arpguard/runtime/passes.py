@@ -1,4 +1,4 @@
-"""Passes, which bring the kernel up to date with the VIPs and the links, and when the agent makes them."""
+"""Passes, which bring the kernel up to date with VIPs and links, and the times at which the agent makes them."""
 
 import asyncio
 import gc
@@ -98,7 +98,7 @@ class Passes:
         return [*self._settings.problems(), *self._misnamed(), *found]
 
     def _misnamed(self) -> list[str]:
-        """Standalone this node's name is what somebody typed; the API server knows all others."""
+        """Standalone, a person typed this node's name; in a cluster, the API server knows all names."""
         if self._plane.state is not None:
             return []
         return misnamed(self._settings.config, self._node.name, by_host=self._settings.named_by_host)
@@ -148,14 +148,14 @@ class Allowance:
         return time.monotonic() >= self._next_s
 
     def took(self, took_s: float) -> None:
-        """It was done. The cheaper of two times counts: a pass that loads programs says nothing about the map."""
+        """Notes how long it took. The shorter of two times counts: loading programs says nothing about the map."""
         usual_s, self._took_s = min(took_s, self._took_s), took_s
         self._next_s = time.monotonic() + min(usual_s / SHARE, LONGEST_S)
 
 
 @dataclass(slots=True)
 class Upkeep:
-    """Asks for a pass after every change, and now and then, as others may change the kernel behind the agent's back.
+    """Asks for a pass after every change, and now and then, because other programs may change the kernel.
 
     Whoever needs a pass wakes `wanted`. After each round `sleepers` may have something to do.
     """

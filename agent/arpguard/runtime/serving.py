@@ -1,4 +1,4 @@
-"""Serves the API and the metrics; while an address is taken, the agent guards the node all the same, and retries.
+"""Serves the API and the metrics; while an address is taken, the agent still guards the node, and retries.
 
 Readers can wait, and clients of the VIPs cannot: what serves is imported once the node is guarded, and takes as long to
 import as all that guards.
@@ -69,7 +69,7 @@ class Serving:
             self._passes.wake()
 
     def publish(self, report: Report) -> None:
-        """Sends a decision to whoever watches; nobody does before it serves."""
+        """Sends a decision to all clients that watch; there are none before it serves."""
         if self._servers is not None:
             self._servers.api.publish(report)
 

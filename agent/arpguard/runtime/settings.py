@@ -145,7 +145,7 @@ class Settings:
 
 
 class FileFollower:
-    """Has the settings read their file again after every change, and then wakes `passes`."""
+    """Makes the settings read their file again after every change, and then wakes `passes`."""
 
     def __init__(self, settings: Settings, passes: Alarm) -> None:
         self._settings = settings

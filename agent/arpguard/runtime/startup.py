@@ -3,7 +3,7 @@
 Stopping leaves the guard in place: programs, maps and links are pinned. `arpguard cleanup` removes them, and so does
 the agent when its DaemonSet is gone.
 
-A node that is not guarded yet answers as it likes, so an agent imports as little as it can before it guards.
+A node that is not guarded yet answers freely, so an agent imports as little as it can before it guards.
 """
 
 import asyncio
@@ -151,7 +151,7 @@ class Startup:
         return math.inf
 
     async def _get_ready(self, programs: Build) -> "Standby":
-        """Has the kernel accept the programs, imports what this agent will run; returns what serves until then."""
+        """Loads the programs, and imports what this agent will run; returns what serves until then."""
         await Pinned.load(self._pin_dir, programs)
         import arpguard.observe.exporter  # noqa: PLC0415
         import arpguard.runtime.wiring  # noqa: PLC0415

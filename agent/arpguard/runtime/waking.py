@@ -9,7 +9,7 @@ RETRY_S = 0.5  # what this node itself refuses is tried again so soon
 
 
 class Alarm:
-    """Wakes a task that sleeps on it. If it rang while the task was awake, the next sleep ends at once."""
+    """Wakes a task that sleeps on it. If it rang while the task was awake, the next sleep ends immediately."""
 
     def __init__(self) -> None:
         self._event = asyncio.Event()

@@ -1,4 +1,4 @@
-"""The parts of the running agent, and who talks to whom."""
+"""The parts of the running agent, and how they are connected."""
 
 from arpguard.core.announcing import AnnouncementSchedule
 from arpguard.core.decisions import ConflictLog, DecisionLog

@@ -34,7 +34,7 @@ class AnnouncerListener(Traffic, Protocol):
     """Listens for changes."""
 
     def look(self) -> None:
-        """Something about VIPs may have changed."""
+        """Notes that something about VIPs may have changed."""
 
 
 class Announcers:
@@ -107,7 +107,7 @@ class Announcers:
         return self._witness.reports
 
     def hear(self, node: str, reports: Mapping[Key, SpeakerReport]) -> None:
-        """All that a node reports of the announcer there, this one included: it hears when the others do."""
+        """Takes all that a node reports of its announcer, its own reports too: it hears those when the others do."""
         if self._steering.hear(node, reports, boot_ns()):
             self._on_change()
 

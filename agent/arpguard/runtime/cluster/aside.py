@@ -33,7 +33,7 @@ class Aside:
 
     @property
     def times(self) -> Times:
-        """The lengths of a lease in a cluster of nobody."""
+        """The lengths of a lease in a cluster without nodes."""
         return times_of(self._outlook.lease)
 
     @property
@@ -42,11 +42,11 @@ class Aside:
         return self._cluster.heartbeats
 
     def candidates(self, _vip: Vip) -> tuple[Candidate, ...]:
-        """Nobody."""
+        """No node."""
         return ()
 
     def holder(self, address: Address) -> Holder:
-        """Nobody that is known: there may be a claim."""
+        """No known node: there may be a claim."""
         is_missing = self._cluster.leases_known and all(claim.vip != address for claim in self._cluster.claims)
         return Holder(known=is_missing)
 

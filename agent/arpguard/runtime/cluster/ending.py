@@ -1,6 +1,6 @@
 """Why an agent of a DaemonSet has to stop: it asks the API server, or decides by what it saw if that refuses.
 
-An uninstall removes the guard; a Pod that only restarts needs it: without it, the node would answer as it likes until
+An uninstall removes the guard; a Pod that only restarts needs it: without it, the node would answer freely until
 the next agent runs, beside the VIPs' owners. So the guard goes only if something shows that arpguard is uninstalled.
 A refusal alone does not: a role may be wrong, or the API server not ready yet.
 """
@@ -82,7 +82,7 @@ class Ending:
     async def _is_terminating(self, namespace: str) -> bool:
         """Whether the namespace is being deleted: its Pods may go before their DaemonSet does, and none comes after.
 
-        Agents have no right to read it. Nothing can be made in it any more, which a dry run shows.
+        Agents have no right to read it. No object can be created in it any more, which a dry run shows.
         """
         metadata = {"name": node_lease_name(self._node), "namespace": namespace}
         body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata}
@@ -93,7 +93,7 @@ class Ending:
         return False
 
     async def _without_rights(self) -> End:
-        """Watches that were open stay open, and tell for a while what else is deleted.
+        """Watches that were open stay open, and show for a while what else is deleted.
 
         Agents keep running after somebody has deleted their ConfigMap. A Pod that is deleted by force then has no valid
         token either, though it only restarts: so a ConfigMap that went long ago says nothing.

@@ -1,7 +1,7 @@
 """This node as a voucher: the process that grants others the right to answer, and in which terms.
 
 It grants in terms that other nodes' heartbeats name (`core/ownership/revoking`), and for a while after they cease to do
-so (`core/vouching/lingering`). It also tries nodes that seek this one (`core/vouching/trials`).
+so (`core/vouching/lingering`). It also tests nodes that seek this one (`core/vouching/trials`).
 """
 
 import asyncio
@@ -87,12 +87,12 @@ class Granting:
         self._discard_process()
 
     def look(self, others: Mapping[str, Heartbeat], now_ns: int) -> int | None:
-        """Has the process vouch for those whom it should; returns when to look again. `others` take part, too."""
+        """Makes the process vouch for the nodes that it should; returns when to look again. `others` take part, too."""
         vouched = self._vouches_for()
         return self._vouch(vouched, self._tried(others, vouched), now_ns)
 
     def judge(self, now_ns: int) -> TrialVerdict:
-        """What came of the trials; those that did not go well begin again."""
+        """Judges the trials; those that did not go well begin again."""
         tried = {adopted.term.node: number for number, adopted in self._adopted.items() if adopted.trial}
         reports = {node: self._reports[number] for node, number in tried.items() if number in self._reports}
         verdict = self._trials.judge(reports, now_ns)
@@ -105,7 +105,7 @@ class Granting:
     # ---- for those who read ----
 
     def vouched(self) -> tuple[VouchedNode, ...]:
-        """Whom it vouches for, or tries."""
+        """The nodes that it vouches for, or tests."""
         found = [self._vouched(number, adopted) for number, adopted in self._adopted.items()]
         return tuple(sorted(found, key=lambda each: (each.trial, each.node)))
 
@@ -132,7 +132,7 @@ class Granting:
         return {number: term for number, term in terms.items() if number not in self._spent}
 
     def _tried(self, others: Mapping[str, Heartbeat], vouched: Mapping[int, VouchTerm]) -> dict[int, VouchTerm]:
-        """The trials of those that seek this node."""
+        """The trials of the nodes that seek this one."""
         seekers = [name for name, each in others.items() if each.vouching and each.vouching.seeks == self._here.node]
         names = on_trial(seekers, (term.node for term in vouched.values()))
         epoch = self._ownership.heartbeat.epoch
@@ -140,7 +140,7 @@ class Granting:
         return {term_number(term.uuid): term for term in terms}
 
     def _vouch(self, vouched: Mapping[int, VouchTerm], tried: Mapping[int, VouchTerm], now_ns: int) -> int | None:
-        """Has the process vouch in these terms only; returns when to look whether it is to end another one."""
+        """Makes the process vouch in these terms only; returns when to check whether it has to end another one."""
         found = {**self._adoptions(vouched, trial=False), **self._adoptions(tried, trial=True)}
         for number in [number for number in self._adopted if self._is_over(number, found, now_ns)]:
             self._drop(number)

@@ -1,4 +1,4 @@
-"""Finds out who makes a rival claim, and whether it counts."""
+"""Finds out which host makes a rival claim, and whether the claim counts."""
 
 import logging
 from collections import deque
@@ -45,7 +45,7 @@ class Knowledge(Protocol):
 
 
 class Judge:
-    """Finds out who makes a claim, and holds back one that may be a VIP moving; reports those that count."""
+    """Finds out which host makes a claim; holds it back if the VIP may only be moving; reports claims that count."""
 
     def __init__(self, cluster: Knowledge, conflicts: Conflicts, reports: Reports) -> None:
         self._cluster = cluster
@@ -109,9 +109,9 @@ class Judge:
             self._cluster.recheck(vip)
 
     def _may_check(self, now_ns: int, nodes: int) -> bool:
-        """Limits the requests that somebody with forged MACs can cause; the regular sync checks what is skipped here.
+        """Limits the requests that a host with forged MACs can cause; the regular sync checks what is skipped here.
 
-        All nodes hear the forger at once: together they read a hundred claims in a second, as many as they renew.
+        All nodes hear that host: together they read a hundred claims in a second, as many as they renew.
         """
         window = now_ns // (NS_PER_S * max(1, nodes // NODES_PER_S))
         if window != self._window:
@@ -120,7 +120,7 @@ class Judge:
         return self._checks <= CHECKS
 
     async def _resolve(self, macs: Iterable[MacAddress], published: Mapping[MacAddress, str]) -> None:
-        """Reads the neighbour table if it may tell who somebody is, and was not just read."""
+        """Reads the neighbour table if it may tell whose a MAC is, and was not just read."""
         now_ns = boot_ns()
         if self._resolved_ns is not None and now_ns < self._resolved_ns + NEIGHBOURS_NS:
             return

@@ -163,7 +163,7 @@ class Kubernetes:
         return self._kernel.frames(vips)
 
     def reports_changed(self) -> None:
-        """The other nodes need to know what this one sees of its announcer."""
+        """Publishes what this node sees of its announcer, for the other nodes."""
         self._membership.wake()
 
     def owned(self, address: Address, holder: Holder) -> None:
@@ -246,7 +246,7 @@ class Kubernetes:
     # ---- who makes a rival claim ----
 
     def claimed(self, report: Report) -> None:
-        """Somebody claims a VIP. Before this node knows whose each VIP is, it only defends its own."""
+        """Another host claims a VIP. Before this node knows whose each VIP is, it only defends its own."""
         decision = report.decision
         if self._is_ready:
             self._membership.claimed(report.link, decision.key.vip, decision.sha)

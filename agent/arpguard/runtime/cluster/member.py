@@ -197,7 +197,7 @@ class Membership:
             self._want(self._ownership.wanted | some)
 
     def _tell_if_missing(self, vip: Address) -> None:
-        """All Leases have been read: a VIP that none is about has no claim, and need not be asked for."""
+        """All Leases have been read: a VIP without a Lease has no claim, and its claim need not be read."""
         now_ns = boot_ns()
         found = self._ownership.holder(vip, now_ns)
         if not (found.known or found.exists):
@@ -278,7 +278,7 @@ class Membership:
 
     @property
     def yielding(self) -> bool:
-        """Whether another agent speaks as this node."""
+        """Whether another agent uses this node's name."""
         return self._ownership.heartbeat.yielding
 
     # ---- the end ----

@@ -169,7 +169,7 @@ class Cluster:
         self._leases.expect(sent_ns)
 
     def _lease_stream_silent(self) -> None:
-        """Doubts all other streams, too: a server that holds up one holds up all, and only Leases can show it."""
+        """Doubts all other streams, too: a server that stalls one stalls all, and only Leases can show it."""
         for reflector in self._reflectors.running:
             reflector.doubt()
 

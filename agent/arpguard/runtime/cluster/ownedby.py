@@ -43,7 +43,7 @@ _REMEDY = "apply the component owned-by (the chart grants the right by itself), 
 
 
 class OwnedBy:
-    """Has Services name this node as the owner of those of their addresses that its kernel answers for (`tenures`).
+    """Makes Services name this node as the owner of their addresses that its kernel answers for (`tenures`).
 
     Asks for a pass (`look`) when its problems have changed.
     """
@@ -71,7 +71,7 @@ class OwnedBy:
 
     @property
     def _names(self) -> bool:
-        """Whether this node's name is to be there; otherwise only to go."""
+        """Whether to write this node's name; otherwise only to remove it."""
         return bool(self._on) and not self._leaving
 
     @property

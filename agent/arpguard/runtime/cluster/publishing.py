@@ -48,7 +48,7 @@ class LinkPublisher:
         return _as_told(self._steadiness.steady(self._heard(links), boot_ns()))
 
     def _heard(self, links: Iterable[Link]) -> list[Link]:
-        """A deaf link is as good as one that is down, unless it is needed all the same."""
+        """A deaf link counts as one that is down, unless no other link can serve."""
         return [replace(link, up=False) if link.name == self.deaf != self._needed else link for link in links]
 
     def to_publish(self) -> Published:
@@ -80,7 +80,7 @@ class LinkPublisher:
         return self._told_ns + self._here.outlook.lease.renew_ns // TELLINGS
 
     def hurried(self, now_ns: int) -> None:
-        """A renewal publishes them at once."""
+        """Notes that a renewal publishes them immediately."""
         self._told_ns = now_ns
 
     def next_ns(self, now_ns: int) -> int | None:
@@ -92,7 +92,7 @@ class LinkPublisher:
         return None if self.is_told else max(now_ns + TOGETHER_NS, self._may_tell_ns)
 
     def believe_in_need(self, others: Mapping[str, Links], alive: frozenset[str]) -> None:
-        """Trusts a flapping or deaf link if without it nobody could own some VIP.
+        """Trusts a flapping or deaf link if without it no node could own some VIP.
 
         `others`: what the other nodes publish. `_spared`: the links that are not needed like that while members and
         VIPs stay the same.

@@ -147,7 +147,7 @@ class Requests:
         note(sent_ns, boot_ns())
 
     def _slow_down(self, sent_ns: int, wait_s: float) -> None:
-        """The server takes no more for now; the time that this request took counts as waiting."""
+        """Slows down: the server takes no more for now; the time that this request took counts as waiting."""
         now_ns = boot_ns()
         wait_ns = round(max(REFUSED_S, wait_s) * NS_PER_S)
         self.pacing.refused(sent_ns, now_ns, 0 if now_ns - sent_ns > LATE_NS and not wait_s else wait_ns)

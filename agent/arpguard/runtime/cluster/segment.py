@@ -1,4 +1,4 @@
-"""Asks the segment who else has a VIP."""
+"""Asks the segment which other host has a VIP."""
 
 from arpguard.addresses import Address, MacAddress
 from arpguard.clock import boot_ns
@@ -18,7 +18,7 @@ class Segment:
         self.prober = Prober(self._is_guarded)
 
     async def probe(self, vip: Address) -> MacAddress | None:
-        """The MAC of whoever has a VIP; None: nobody answers. Raises DataPlaneError when it cannot ask."""
+        """The MAC of the host that has a VIP; None: no host answers. Raises DataPlaneError when it cannot ask."""
         interface = self._here.outlook.interface(vip)
         links = [link for link in self._here.kernel.state.links if interface in ("", link.name)]
         home = home_link(vip, links, self._here.outlook.surroundings.routes)

@@ -25,7 +25,7 @@ class Holders:
         self._stale: set[Address] = set()
 
     def of(self, vip: Address) -> str:
-        """The node that has a VIP; empty when nobody has."""
+        """The node that has a VIP; empty when none has."""
         return self.known.get(vip, "")
 
     def held_by(self, nodes: Collection[str]) -> list[Address]:
@@ -33,7 +33,7 @@ class Holders:
         return [vip for vip, holder in self.known.items() if holder in nodes]
 
     def changed(self, vips: Iterable[Address]) -> None:
-        """Others may have these VIPs now."""
+        """Notes that other nodes may have these VIPs now."""
         self._stale.update(vips)
 
     def look(self, now_ns: int) -> Iterator[None]:
@@ -48,7 +48,7 @@ class Holders:
             yield
 
     def alive(self, alive: Collection[str]) -> dict[Address, str]:
-        """All of them; empty, too, where the holder is not among those who are alive."""
+        """All of them; also empty where the holder is not among the nodes that are alive."""
         return self.known | {vip: "" for vip, holder in self.known.items() if holder and holder not in alive}
 
 

@@ -61,22 +61,22 @@ class Terms:
         return profile_of(self.config.profile if self.config else None, read_cpuinfo())
 
     def key(self, term: VouchTerm) -> bytes:
-        """That of its frames. Without the secret it is one that nobody has, so that nothing comes of the term."""
+        """The key of its frames. Without the secret it is one that no node has, so that the term has no effect."""
         return term_key(self._secret, term) if self._secret is not None else secrets.token_bytes(KEY_LEN)
 
     def set(self, term: VouchTerm) -> None:
-        """Grants of this term bind this node, from now on."""
+        """Makes grants of this term bind this node, from now on."""
         ethertype = self._ethertype or self._here.kernel.vouched.ethertype  # the configuration may not be read yet
         self._here.kernel.vouched.take(self._of_links(term, term.d_ns - term.m_ns), ethertype)
         log.info("voucher: %s, d=%d ms", term.voucher, term.d_ns // NS_PER_MS)
 
     def clear(self) -> None:
-        """Nobody vouches for this node, from now on."""
+        """Makes no node vouch for this one, from now on."""
         self._here.kernel.vouched.take(None, self._ethertype)
         log.info("voucher: none")
 
     def try_out(self, trial: VouchTerm | None) -> None:
-        """Pings of this trial are answered, while nobody vouches for this node."""
+        """Makes the kernel answer pings of this trial, while no node vouches for this one."""
         found = None if trial is None else self._of_links(trial, 0)
         self._here.kernel.vouched.try_out(found, self._ethertype)
 

@@ -62,10 +62,10 @@ async def uninstall(
 
 
 async def _wait_for_renewals(leases: Iterable["_Lease"], tell: Callable[[str], None]) -> None:
-    """As long as the longest heartbeat lasts.
+    """Waits as long as the longest heartbeat lasts.
 
-    There may be agents of a DaemonSet with another name, or Pods that were orphaned. Under a running agent no claim may
-    go, or two nodes could answer.
+    There may be agents of a DaemonSet with another name, or orphaned Pods. While an agent runs, its claims must stay:
+    otherwise two nodes could answer.
     """
     silence_s = max((lease.duration_s for lease in leases if lease.node), default=0)
     if silence_s:
@@ -74,7 +74,7 @@ async def _wait_for_renewals(leases: Iterable["_Lease"], tell: Callable[[str], N
 
 
 def _renewed(before: Iterable["_Lease"], after: Iterable["_Lease"]) -> tuple[str, ...]:
-    """The nodes whose heartbeats are others than before."""
+    """The nodes whose heartbeats have changed."""
     known = {(lease.name, lease.version) for lease in before}
     return _nodes_of(lease for lease in after if (lease.name, lease.version) not in known)
 

@@ -1,4 +1,4 @@
-"""Vouching on this node: whom its heartbeat names, whom it seeks, and what it tells the others about that.
+"""Vouching on this node: which voucher its heartbeat names, which it seeks, and what it tells the others about that.
 
 `core/vouching/seeking` decides whom to seek, and `core/ownership` what the heartbeat names. What this node does for
 others is in `granting`.
@@ -118,7 +118,7 @@ class Vouching:
         self._terms.try_out(None)
 
     def _seek(self, others: Mapping[str, Heartbeat], now_ns: int, *, may: bool) -> None:
-        """Names a voucher, or has one try this node."""
+        """Names a voucher, or has one test this node."""
         if not may:  # V13, among others
             self._name_nobody(now_ns)
             return
@@ -159,7 +159,7 @@ class Vouching:
         return VoucherChoice(other.node, other.instance, other.epoch, least_ns, names, other.bound)
 
     def _publish(self, now_ns: int, *, takes_part: bool) -> None:
-        """Tells the others whom it seeks and accepts, with the next renewal (`LinkPublisher.tells_ns`)."""
+        """Tells the others which nodes it seeks and accepts, with the next renewal (`LinkPublisher.tells_ns`)."""
         verdict = self._granting.judge(now_ns)
         self._links.vouching = PublishedVouching(self._plan.seeks, verdict.accepts) if takes_part else None
 

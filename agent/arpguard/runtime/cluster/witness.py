@@ -18,13 +18,13 @@ log = logging.getLogger(__name__)
 
 
 class Traffic(Protocol):
-    """What passes this node's guard, and who wants to know."""
+    """What passes this node's guard, and which part of the agent wants to know."""
 
     def frames(self, vips: Iterable[Address]) -> Counter[Reason]:
         """How many frames of VIPs were judged for each reason, on all links."""
 
     def reports_changed(self) -> None:
-        """The other nodes need to know `Witness.reports`."""
+        """Tells the other nodes that `Witness.reports` has changed."""
 
 
 class Witness:

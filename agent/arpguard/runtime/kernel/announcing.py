@@ -1,4 +1,4 @@
-"""Announces the VIPs that this node speaks for: on schedule, and in defence against rival claims."""
+"""Announces the VIPs that this node answers for: on schedule, and in defence against rival claims."""
 
 import logging
 
@@ -42,7 +42,7 @@ class Announcing:
             self._due.wake()
 
     async def run(self) -> None:
-        """Runs until it is cancelled; checks before each announcement that this node may still speak for the VIP."""
+        """Runs until it is cancelled; checks before each announcement that this node may still answer for the VIP."""
         while True:
             self._due.clear()
 
@@ -58,7 +58,7 @@ class Announcing:
             await self._due.sleep_until(self._schedule.next_ns(boot_ns()))
 
     def _log(self, key: EntryKey, link: Link, mac: MacAddress) -> None:
-        """Logs not every one: somebody who forges claims may cause a hundred per second."""
+        """Does not log every one: a host that forges claims can cause a hundred per second."""
         if not self._lines.take(boot_ns()):
             self._left_out += 1
             return

@@ -50,7 +50,7 @@ class Attaching:
         return problems
 
     async def _attach(self, datapath: Datapath, link: Link, problems: list[str]) -> list[Attachment]:
-        """Attaches egress first: the guard covers what this node says before what it hears."""
+        """Attaches egress first: the guard covers frames that leave before those that come in."""
         attachments = [await self._attacher.ensure(link.ifindex, Hook.TC_EGRESS)]
         ingress = await self._attach_xdp(link, problems) if datapath is Datapath.XDP else None
         if ingress is None:

@@ -1,4 +1,4 @@
-"""The control value that the programs read for every frame: the node's mode, its fence, and what its entries need."""
+"""The control value that the programs read for every frame: the node's mode, its fence, and bounds of its entries."""
 
 import logging
 from collections.abc import Mapping
@@ -71,7 +71,7 @@ class Control:
             self._set(replace(control, mode=Mode.ENFORCE, strictest=Mode.ENFORCE, strictest6=strictest6))
 
     def widen(self, entries: Mapping[EntryKey, VipEntry], ranges: Mapping[RangeKey, VipEntry]) -> None:
-        """Runs before these are written: the programs look up only addresses within the bounds that control gives."""
+        """To be called before these are written: the programs look up only addresses within the bounds in control."""
         control = self._value.read() if entries or ranges else None
         if control is None:
             return
@@ -87,7 +87,7 @@ class Control:
             self._set(widened)
 
     def follow(self, mode: Mode, generation: int) -> None:
-        """Runs once everything is written: control then has exactly what entries and ranges need."""
+        """To be called once everything is written: control then has exactly what entries and ranges need."""
         entries, ranges = self._state.entries, self._state.ranges
         epoch, fence_ns, lease_ns = self._fence
         term, ethertype = self._term

@@ -14,7 +14,7 @@ BURST_S = 0.1  # of CPU, for thousands of reports: so much is saved up in quiet 
 class Hearing:
     """Reads a source on the running loop, within its `with` block, and pauses when that has cost more than its share.
 
-    Meanwhile reports wait in the ring buffer; the kernel counts those that find no room there. However much one round
+    Meanwhile reports wait in the ring buffer; the kernel counts those that it has no room for. However much one round
     has cost, as on a starved machine, no pause is longer than BURST_S / SHARE: a few seconds.
     """
 

@@ -28,13 +28,13 @@ class Pinned:
 
     @classmethod
     async def load(cls, pin_dir: Path, build: Build) -> "Pinned":
-        """Loads in a thread, as the verifier takes a second, and one that ends: threads keep their capabilities."""
+        """Loads in a thread, as the verifier takes a second, and in one that ends: threads keep their capabilities."""
         with ThreadPoolExecutor(1) as pool:
             loaded = await asyncio.get_running_loop().run_in_executor(pool, loader.load, pin_dir, build)
         return cls(pin_dir, build, loaded)
 
     def keep(self) -> None:
-        """Pins what others have unpinned."""
+        """Pins again what other programs have unpinned."""
         repinned = loader.keep_pinned(self.pin_dir, self._pins)
         if repinned:
             log.warning("drift: %d pins were removed; pinned again", repinned)

@@ -132,7 +132,7 @@ class Reconciler:
         return result
 
     def wait(self, problems: Sequence[str]) -> None:
-        """A pass that changes nothing, for what is to be done is not known yet."""
+        """Makes a pass that changes nothing, because it is not known yet what to do."""
         self._publish(self.state.links, [*problems, *self._too_many()])
 
     async def keep_attached(self, datapath: Datapath, surroundings: Surroundings) -> None:
@@ -149,7 +149,7 @@ class Reconciler:
 
     @property
     def entries(self) -> Mapping[EntryKey, VipEntry]:
-        """What the kernel has; before the first pass, what an agent before this one left."""
+        """The kernel's entries; before the first pass, those that the previous agent left."""
         if self._basis is None:
             self._entries.look()
         return self.state.entries
@@ -165,7 +165,7 @@ class Reconciler:
 
     @property
     def knows_less(self) -> bool:
-        """Whether programs are attached that were set up with other maps: those of another build."""
+        """Whether attached programs use other maps, those of another build."""
         return self._control.read() is None and bool(self.attaching.left_behind)
 
     def _choose(
@@ -252,12 +252,12 @@ class Reconciler:
         return not added or len(self.state.entries) + added - len(delta.deletes) <= self._entries.capacity
 
     def _bring(self, new: Mapping[EntryKey, VipEntry]) -> str:
-        """Has the kernel take what is pending, `new` entries among it; returns what is in the way."""
+        """Writes to the kernel what is pending, with `new` entries among it; returns why some of it failed."""
         self._control.widen(new, {})
         return self._entries.bring()
 
     def _too_many(self) -> Iterator[str]:
-        """What is to be said while there are entries that do not fit."""
+        """The problem to report while there are entries that do not fit."""
         left_out = self.state.left_out
         if left_out:
             room, needed = self._entries.capacity, self._entries.capacity + len(left_out)
@@ -271,7 +271,7 @@ class Reconciler:
     # ---- ranges ----
 
     def _wanted_ranges(self, basis: Basis) -> dict[RangeKey, VipEntry]:
-        """What the kernel is to have closed; before all was read, also the Node's addresses, no more than it has."""
+        """The ranges that the kernel should have; before everything was read, those that it has, and all exceptions."""
         if basis.asked.complete:
             return basis.ranges
         exceptions = {key: entry for key, entry in basis.ranges.items() if entry.kind is Kind.OPEN}
@@ -317,7 +317,7 @@ class Reconciler:
     def take_standings(self, standings: Mapping[Address, Standing], now_ns: int) -> SmallPass:
         """Tells the kernel at once how some elected VIPs stand now.
 
-        Even if that takes a whole pass, what this node has no more is given up at once.
+        Even if that takes a whole pass, the node gives up immediately what it no longer has.
         """
         for vip, standing in standings.items():
             if standing == NOBODY:
@@ -347,7 +347,7 @@ class Reconciler:
     def _give_up(
         self, entries: Iterable[tuple[EntryKey, VipEntry]], standings: Mapping[Address, Standing], now_ns: int
     ) -> None:
-        """Gives up what this node has no more: also where nobody has asked for it yet, and where there is no room."""
+        """Gives up what this node no longer has, even before a pass asks for it, and even where there is no room."""
         given_up = {
             key: replace(entry, kind=standings[key.vip].kind, epoch=0, unfenced=False)
             for key, entry in entries

@@ -1,4 +1,4 @@
-"""Which VIPs this node speaks for, and which of them it has to announce."""
+"""Which VIPs this node answers for, and which of them it has to announce."""
 
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
@@ -52,7 +52,7 @@ class Speaking:
         return decision.reason is Reason.CONFLICT and mine and self._schedule.conflict(decision.key, now_ns)
 
     def announceable(self, key: EntryKey) -> tuple[Link, MacAddress] | None:
-        """The link and MAC to announce a VIP with; None when this node may not speak for it now."""
+        """The link and MAC to announce a VIP with; None when this node may not answer for it now."""
         mac = self._spoken_for.get(key)
         link = next((link for link in self._state.links if link.ifindex == key.ifindex), None)
         return (link, mac) if mac is not None and link is not None and link.up else None

@@ -82,7 +82,7 @@ class TermWriter:
             self._bring(self._state.links)
 
     def follow(self, links: Iterable[Link]) -> None:
-        """Other links may be guarded now, or others may have changed the map; what was refused is tried again."""
+        """Other links may be guarded now, or other programs may have changed the map; retries refused writes."""
         if self.problem:
             self._bring(links)
             return
@@ -92,7 +92,7 @@ class TermWriter:
             self._refused(error)
 
     def keep(self) -> None:
-        """Tries again what was refused."""
+        """Retries refused writes."""
         if self.problem:
             self._bring(self._state.links)
 
