@@ -12,7 +12,7 @@ from arpguard.kube.resources import SERVICES, Request
 async def correct_owned_by(client: Client, key: Key, wanted: Callable[[Service], Correction | None]) -> bool:
     """Reads a Service, and writes what is `wanted` of it; returns whether it wrote anything.
 
-    Raises ClusterError, ConflictError where others wrote in between.
+    Raises ClusterError, and ConflictError where another program wrote in between.
     """
     namespace, name = key
     raw = await client.find(Request("get", SERVICES, namespace, name))

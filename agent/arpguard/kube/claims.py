@@ -1,6 +1,6 @@
-"""Heartbeats and claims <-> Leases. A Lease's name says what it is about; annotations carry what it has no field for.
+"""Heartbeats and claims <-> Leases. A Lease's name says what it is about; annotations carry what has no field there.
 
-Anybody with the right to write Leases may write nonsense: nothing here raises, and a claim that cannot be understood is
+Anybody who may write Leases can write nonsense: nothing here raises, and a claim that cannot be understood is
 neither free nor void.
 """
 
@@ -100,7 +100,7 @@ def holder_label(node: str) -> str:
 
 
 def quiet_kind(node: str) -> str:
-    """The kind of Lease that a heartbeat is while it says nothing new: one that nobody watches but its own node."""
+    """The kind of Lease that a heartbeat is while it says nothing new: only its own node watches it."""
     kind = QUIET + node
     return (
         kind if len(kind) <= MAX_LABEL else QUIET + hashlib.sha256(node.encode()).hexdigest()[: MAX_LABEL - len(QUIET)]
@@ -189,7 +189,7 @@ def _epoch(text: str) -> str:
 
 
 def _external(text: str) -> str:
-    """A MAC in canonical form; any other text says only that somebody has the VIP."""
+    """A MAC in canonical form; any other text says only that some host has the VIP."""
     return str(_mac(text) or ZERO_MAC) if text else ""
 
 
@@ -332,7 +332,7 @@ def encode_vouchers(voucher: NamedVoucher | None, instance: str, *, bound: bool)
     """The vouchers that a heartbeat names, as JSON; empty for none.
 
     `by` is the instance that says so. An agent that knows nothing of vouchers renews with a patch, and lets what its
-    predecessor named stand; but its programs grant nothing, and nobody may count on them.
+    predecessor named stand; but its programs grant nothing, and no node may rely on them.
     """
     if voucher is None:
         return ""
@@ -350,7 +350,7 @@ def encode_vouchers(voucher: NamedVoucher | None, instance: str, *, bound: bool)
 def parse_vouchers(text: str, instance: str) -> tuple[NamedVoucher | None, bool]:
     """The voucher in a JSON text that anybody may have written, and whether it says "bound"; `instance`: whose text.
 
-    None, unless all of it can be understood: then nobody revokes that node before its lease is over. Two vouchers are
+    None, unless all of it can be understood: then no node revokes that one before its lease is over. Two vouchers are
     for a later version, in which one alone may not revoke.
     """
     match _json(text):
@@ -375,7 +375,7 @@ def _voucher(item: dict[str, object]) -> NamedVoucher | None:
 
 
 def encode_vouching(vouching: PublishedVouching | None) -> str:
-    """Whom a node seeks, and whom it accepts, as JSON; the last ones are left out, as of links. Empty: no part."""
+    """The node that a node seeks, and those that it accepts, as JSON, cut like links. Empty: it takes no part."""
     if vouching is None:
         return ""
     accepts = list(vouching.accepts[:MAX_ACCEPTED])

@@ -1,6 +1,6 @@
-"""The cluster's secret: bytes that all agents derive the keys of vouching from, and nobody else knows.
+"""The cluster's secret: bytes from which all agents derive the keys of vouching, and that no one else knows.
 
-They stand in a Secret of the agents' namespace. The first agent that misses it creates it; no agent changes it.
+They are in a Secret of the agents' namespace. The first agent that does not find it creates it; none changes it.
 """
 
 import base64
@@ -16,14 +16,14 @@ LEN = 32  # of what is created, and the least that is taken
 
 
 class ClusterSecretError(ArpguardError):
-    """The Secret is not what it has to be, or may not be read; says what to do."""
+    """The Secret is wrong, or may not be read; says what to do."""
 
 
 async def cluster_secret(client: Client, namespace: str, name: str) -> bytes:
     """The bytes in a Secret, LEN or more; creates it if there is none.
 
-    Raises ClusterSecretError, and ClusterError where a later try may succeed. Whoever asks again gets what stands there
-    then: also if the Secret was created and the answer lost, or another agent was quicker.
+    Raises ClusterSecretError, and ClusterError where a later try may succeed. A second call gets what is there by
+    then, even if the Secret was created and the answer lost, or another agent was faster.
     """
     read = Request("get", SECRETS, namespace, name)
     try:
@@ -59,7 +59,7 @@ def secret_in(raw: JsonObject, what: str) -> bytes:
 
 
 async def _create(client: Client, namespace: str, name: str) -> JsonObject | None:
-    """None: somebody else has created it meanwhile. Immutable: it would be another one for agents that start later."""
+    """None: another agent created it meanwhile. Immutable: otherwise it could differ for agents that start later."""
     body = {
         "apiVersion": "v1",
         "kind": "Secret",

@@ -1,6 +1,6 @@
 """Where the API server is, and the credentials for it: from a kubeconfig file, or the service account of a Pod.
 
-The official client's loaders read both. A service account's token is read from its file for each request, for kubelet
+The official client's loaders read both. A service account's token is read from its file for each request: kubelet
 replaces it long before it expires. A kubeconfig's credentials (a token file, a plugin) are read again after the server
 has refused them.
 """
@@ -155,9 +155,9 @@ async def find_access(kubeconfig: Path | None, environment: Mapping[str, str] = 
 async def find_users_access(
     kubeconfig: Path | None, context: str | None, environment: Mapping[str, str] = os.environ
 ) -> Access:
-    """The server that kubectl would ask: by the file that is named, $KUBECONFIG, or ~/.kube/config; else as in a Pod.
+    """The server that kubectl would use: by the named file, $KUBECONFIG, or ~/.kube/config; else as in a Pod.
 
-    As for kubectl, several files may be named, with colons between, and those that are missing are passed over.
+    As with kubectl, several files may be named, separated by colons, and missing ones are ignored.
     Raises ConfigError.
     """
     named = kubeconfig or environment.get("KUBECONFIG")
@@ -180,7 +180,7 @@ async def _load_file(path: Path, configuration: Configuration, context: str | No
 
 
 def _expect_mappings(path: Path) -> None:
-    """Raises clear errors: the loader only warns if there is no file, and says `KeyError: 0` if it is not a mapping."""
+    """Raises clear errors: the loader only warns of a missing file, and gives `KeyError: 0` if it is not a mapping."""
     files = [Path(each).expanduser() for each in str(path).split(os.pathsep) if each]
     for file in [each for each in files if each.exists()] or files[:1]:
         if not isinstance(yaml.safe_load(file.read_text(encoding="utf-8")), dict):

@@ -1,6 +1,6 @@
 """JSON from the API server, read tolerantly: in a list or a stream, one bad object must not hide the others.
 
-Anybody with the right to write some object can put odd things into it that servers keep: managedFields a thousand
+Anybody who may write some object can put odd things into it that servers keep: managedFields a thousand
 levels deep, say. If agents could not read that, none of them would see any object of the kind.
 """
 
@@ -24,7 +24,7 @@ def decode(data: bytes) -> object:
 
 @contextmanager
 def _room() -> Iterator[None]:
-    """Raises the recursion limit, for Python's JSON reader goes by it, and it is 1,000."""
+    """Raises the recursion limit, which Python's JSON reader obeys, and which is 1,000."""
     usual = sys.getrecursionlimit()
     sys.setrecursionlimit(usual + MAX_DEPTH)
     try:

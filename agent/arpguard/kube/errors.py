@@ -30,7 +30,7 @@ class Failure:
 
 
 class ClusterError(ArpguardError):
-    """The Kubernetes API did not do what was asked."""
+    """The Kubernetes API did not carry out a request."""
 
     advice = ""
 
@@ -70,7 +70,7 @@ class ThrottledError(ClusterError):
 
 
 class RejectedError(ClusterError):
-    """Any other 3xx or 4xx: the server will never do this, so there is no use in asking again."""
+    """Any other 3xx or 4xx: the server will never do this, so a retry is useless."""
 
 
 class UnavailableError(ClusterError):
@@ -100,7 +100,7 @@ _BY_STATUS: dict[int, type[ClusterError]] = {
 
 
 def error_of(failure: Failure) -> ClusterError:
-    """The error for an HTTP status; one that is not an error's makes no sense, and counts as unavailable."""
+    """The error for an HTTP status; a status that means no error makes no sense, and counts as unavailable."""
     default = RejectedError if 300 <= failure.status < 500 else UnavailableError
     return _BY_STATUS.get(failure.status, default)(failure)
 

@@ -2,7 +2,7 @@
 
 Version 5 of the protocol is the API server's own (1.30 and newer), version 4 the kubelet's; for a command without
 input they are the same. Each message begins with its channel's number. The last message is a Status on the error
-channel: what the command came to, or why it did not run.
+channel: how the command ended, or why it did not run.
 """
 
 from collections.abc import Callable, Sequence

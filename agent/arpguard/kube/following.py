@@ -70,7 +70,7 @@ _NOT_INSTALLED = Readable(readable=False, why="not installed")
 async def is_served(client: Client, resource: Resource) -> bool:
     """Whether the server has this kind now: CustomResourceDefinitions come and go.
 
-    Raises ClusterError for any answer but yes or no.
+    Raises ClusterError when the answer is neither yes nor no.
     """
     served = await client.find(Discovery("get", resource))
     found = served.get("resources") if served is not None else None

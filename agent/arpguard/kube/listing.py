@@ -34,7 +34,7 @@ EVERYTHING = Scope()
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A part of a list. All parts are of one `version`; `sent_ns` is the boot clock before this part was asked for."""
+    """A part of a list. All parts have one `version`; `sent_ns` is the boot clock before the request for this part."""
 
     items: list[object]
     version: str

@@ -1,4 +1,4 @@
-"""The agents' Pods, as whoever wants to ask the agents finds them."""
+"""The agents' Pods, for commands that run in them."""
 
 from dataclasses import dataclass
 
@@ -49,7 +49,7 @@ def _is_ready(item: JsonObject) -> bool:
 
 
 def _trouble(item: JsonObject) -> str:
-    """What the kubelet says where the container does not run; the newest word of a node that is away may be old."""
+    """The kubelet's reason why the container does not run; from a node that is away it may be old."""
     status = item.get("status", {})
     for each in status.get("containerStatuses") or ():
         state = each.get("state") or {}

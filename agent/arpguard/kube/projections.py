@@ -88,7 +88,7 @@ class _Reading:
         return "" if found is None else self.short(path, found, limit)
 
     def name(self, path: str, within: object = None) -> str:
-        """A text that thousands of objects may share, so that memory has it once."""
+        """A text that thousands of objects may share; memory holds it once."""
         return sys.intern(self.text(path, within=within))
 
     def short(self, path: str, text: str, limit: int) -> str:
@@ -177,7 +177,7 @@ def version_of(raw: JsonObject) -> str:
 
 
 def is_deleting(raw: JsonObject) -> bool:
-    """Whether it is being deleted. Any value counts: better to take an object for deleted than to miss that."""
+    """Whether it is being deleted. Any value counts: it is worse to miss a deletion than to assume one."""
     metadata = raw.get("metadata")
     return isinstance(metadata, dict) and metadata.get("deletionTimestamp") is not None
 

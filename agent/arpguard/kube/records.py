@@ -29,7 +29,7 @@ REMOVE_TRIES = 3
 
 
 def record_of(raw: JsonObject) -> Record:
-    """What a Lease in the agent's namespace means to the protocol."""
+    """The heartbeat or claim in a Lease of the agent's namespace."""
     lease = projections.lease(raw)
     return claims.heartbeat_of(lease) or claims.claim_of(lease)
 

@@ -14,7 +14,7 @@ Silence is not a loss: while nothing changes, only a bookmark a minute comes. A 
 that does not show what this agent has just written (`expect`), may be half-open: its server died without a FIN, hangs,
 or a NAT has forgotten the connection. TCP keep-alive (`kube/client.py`) finds the first and the last. Either way it is
 reopened from the same version: if it was healthy that costs one request, if not it leads to an answer or to a failure.
-Only a failure counts as a loss, and so does a stream that never showed anything though it had to.
+A failure counts as a loss, and so does a stream that never showed anything although it had to.
 Sources: Kubernetes API Concepts, "Efficient detection of changes"; client-go tools/cache/reflector.go; bookmarks:
 k8s.io/apiserver pkg/storage/cacher (`defaultBookmarkFrequency`, `nextBookmarkTime`).
 """
@@ -161,7 +161,7 @@ class Reflector(Generic[T]):
             self._wait_at_most(self._pace.echo_s)
 
     def doubt(self) -> None:
-        """Another stream of the same server is silent though it must not be: reopens this one within `spread_s`."""
+        """Another stream of the same server is silent, but must not be: reopens this one within `spread_s`."""
         if not self._owed:
             self._wait_at_most(random.uniform(0, self._pace.spread_s))  # noqa: S311
 
@@ -256,7 +256,7 @@ class Reflector(Generic[T]):
             yield piece
 
     def _been_silent(self, *, brought_nothing: bool) -> None:
-        """A stream was silent for too long: one that never showed anything, though it had to, is lost."""
+        """A stream was silent for too long: one that never showed anything, although it had to, is lost."""
         if not self._owed:
             return
         if not self._mute:
@@ -389,5 +389,5 @@ class Reflectors:
 
     @property
     def running(self) -> KeysView[Reflector[Any]]:
-        """Those that run."""
+        """The reflectors that run."""
         return self._running.keys()

@@ -78,7 +78,7 @@ class Unknown:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Nothing was done, and nothing will be. `passing`: a later try may succeed, without anybody's help."""
+    """Nothing was done, and nothing will be. `passing`: a later try may succeed by itself."""
 
     reason: str
     passing: bool = False
