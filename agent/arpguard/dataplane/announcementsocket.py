@@ -1,6 +1,6 @@
 """Sends frames on links by AF_PACKET (packet(7)).
 
-They pass the egress program like anybody's: what this node may not say does not leave, whoever asks for it.
+They pass the egress program like all other frames: what this node must not send does not leave.
 """
 
 from ipaddress import IPv4Address
@@ -20,7 +20,7 @@ class AnnouncementSocket:
         self._socket.setblocking(False)  # a slow link must not hold up the agent
 
     def announce(self, key: EntryKey, link: Link, mac: MacAddress) -> bool:
-        """Announces a VIP; False when it did not leave: suppressed, the link down, its queue full."""
+        """Announces a VIP; False when a frame did not leave: suppressed, the link down, or its queue full."""
         try:
             for frame in _announcements(mac, key.vip):
                 self._socket.sendto(frame, (link.name, 0))
@@ -34,7 +34,7 @@ class AnnouncementSocket:
 
 
 def _announcements(mac: MacAddress, vip: Address) -> tuple[bytes, ...]:
-    """What neighbours learn from, each once."""
+    """The frames from which neighbours learn, each once."""
     if isinstance(vip, IPv4Address):
         return build_announcements(mac, vip)
     return (build_unsolicited_advertisement(mac, vip),)

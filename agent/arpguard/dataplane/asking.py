@@ -1,7 +1,7 @@
-"""Asks on the wire for many addresses at once, as `arpguard whohas` does for one, and hears the replies.
+"""Sends requests for many addresses together, as `arpguard whohas` does for one, and hears the replies.
 
 The sockets stay open, and hear replies to this node alone: what others say to each other costs nothing. Nothing is
-entered into this node's neighbour table, for its kernel has not asked; who answers from a program has none either.
+entered into this node's neighbour table, because its kernel has not asked.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ _AT_ONCE = 1024
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """Who has a VIP on a link? `spa`: the link's own address, as who this node asks."""
+    """Who has a VIP on a link? `spa`: the link's own address, from which this node asks."""
 
     key: EntryKey
     ifname: str
@@ -28,7 +28,7 @@ class Question:
 
 @dataclass(slots=True)
 class Replies:
-    """Who answered which question. `unasked`: those that did not leave, or whose answers may have been lost."""
+    """Which hosts answered which requests. `unasked`: requests that did not leave, or whose answers may be lost."""
 
     macs: dict[EntryKey, set[MacAddress]] = field(default_factory=dict)
     unasked: set[EntryKey] = field(default_factory=set)
@@ -41,7 +41,7 @@ class Asker:
         self._sockets: dict[tuple[int, str], NeighbourSocket] = {}
 
     async def ask(self, questions: Iterable[Question], replies: Replies, times: int, wait_s: float) -> None:
-        """Asks each question so many times, and listens so long after each time; adds to the replies."""
+        """Sends each request several times, and listens after each; adds to the replies."""
         on_links: dict[tuple[int, str], list[Question]] = {}
         for question in questions:
             on_links.setdefault((question.key.ifindex, question.ifname), []).append(question)
@@ -90,7 +90,7 @@ class Asker:
     def _hear(
         self, place: tuple[int, str], asked: Iterable[Question], asked_as: MacAddress | None, replies: Replies
     ) -> None:
-        """Takes the replies. Where some found no room, or went to the link's last MAC, too few answers mean nothing."""
+        """Takes the replies. If some were dropped, or went to the link's previous MAC, too few answers mean nothing."""
         asker, by_vip = self._sockets.get(place), {question.key.vip: question for question in asked}
         if asker is None:
             return
@@ -121,7 +121,7 @@ class Asker:
 
 
 def _waiting(asker: NeighbourSocket) -> Iterator[HeardFrame]:
-    """What has come; not for as long as somebody floods the link."""
+    """The frames that wait; a bounded number, in case a host floods the link."""
     for _ in range(_AT_ONCE):
         heard = asker.hear(0)
         if heard is None:

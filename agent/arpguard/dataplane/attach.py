@@ -1,4 +1,4 @@
-"""Programs on links: attached so that they outlive the agent, replaced without a gap, and never in others' way.
+"""Programs on links: attached so that they outlive the agent, replaced without a gap, and never blocking others.
 
 | how    | where                        | survives by            | replaced by           |
 |--------|------------------------------|------------------------|-----------------------|
@@ -54,7 +54,7 @@ class Attacher:
         self._links.mkdir(mode=0o700, exist_ok=True)
 
     async def ensure(self, ifindex: int, hook: Hook) -> Attachment:
-        """Sees to it that this build's program runs at `hook` of the device; does nothing when it does.
+        """Makes this build's program run at `hook` of the device; does nothing when it does already.
 
         Raises AttachConflictError when another program holds an XDP hook, DataPlaneError when the kernel refuses.
         """
@@ -108,7 +108,7 @@ class Attacher:
 
 
 def read_pins(pin_dir: Path) -> list[Pin]:
-    """The links pinned under `pin_dir`, with what the kernel says of each. One that goes meanwhile may be left out."""
+    """The links pinned under `pin_dir`, with what the kernel says of each. One that goes meanwhile may be missing."""
     hooks = {hook.name.lower(): hook for hook in Hook}
     found = []
     for path in sorted((pin_dir / "links").glob("*-*")):

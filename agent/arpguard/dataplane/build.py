@@ -101,7 +101,7 @@ def read_build(max_entries: int = DEFAULT_MAX_ENTRIES, path: Path = SHIPPED) -> 
 
 
 def digest_of(*parts: bytes) -> str:
-    """A digest that takes no two lists of parts for one another."""
+    """A digest that differs for any two lists of parts."""
     whole = hashlib.sha256()
     for part in parts:
         whole.update(len(part).to_bytes(8, "big") + part)

@@ -1,8 +1,8 @@
 """Programs as direct-action filters of the clsact qdisc: how tc hooks are reached on kernels before 6.6.
 
-Only filters whose name starts with `arpguard_` are ever replaced or deleted; the qdisc itself stays, for removing
-it would remove other people's filters. The name also carries the program's id, which pyroute2 0.9 does not decode
-(TCA_BPF_ID).
+Only filters whose name starts with `arpguard_` are ever replaced or deleted; the qdisc itself stays, because
+removing it would remove other programs' filters. The name also carries the program's id, which pyroute2 0.9 does not
+decode (TCA_BPF_ID).
 """
 
 import errno
@@ -37,7 +37,7 @@ class Filter:
 
 
 async def ensure(ifindex: int, hook: Hook, program: Fd) -> tuple[int, bool]:
-    """Sees to it that the program runs at the hook, at the first free priority: (its id, whether it was not there).
+    """Makes the program run at the hook, at the first free priority: (its id, whether it was not there).
 
     A running filter of arpguard is replaced in place, without a gap. Raises DataPlaneError.
     """

@@ -21,7 +21,7 @@ _DECISION_BITS, _REASON_BITS = 9, 6
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What came of a frame: `frame` is what passes or is sent back, None when it is dropped.
+    """The result for a frame: `frame` is what passes or is sent back, None when it is dropped.
 
     Up to two decisions: about the sender's address, then about the target's.
     """
@@ -31,7 +31,7 @@ class Trial:
     decisions: tuple[tuple[Verdict, Reason], ...]
 
     def fate(self, given: bytes) -> str:
-        """What became of the given frame, as the API names it."""
+        """The frame's fate, as the API names it."""
         if self.frame is None:
             return "FATE_DROPPED"
         if self.answered:
@@ -58,7 +58,7 @@ def try_frame(programs: dict[str, Fd], hook: Hook, ifindex: int, frame: bytes) -
 
 
 def _trial(hook: Hook, retval: int, left: bytes) -> Trial:
-    """What a twin returned and left, read."""
+    """The result that a twin returned and left."""
     outcome = (hook, retval & 0xFF)
     return Trial(outcome in _ANSWERED, left if outcome in _ANSWERED | _PASSED else None, _decisions(retval >> 8))
 

@@ -1,7 +1,7 @@
 """A FIFO that is read without taking anything out: tee(2) copies what is in it, and leaves it there (pipe(7)).
 
-inotify(7) says whether it was opened or closed since the last look, however shortly. Only after that does it have to be
-found out which process writes: all descriptors under /proc are looked at. Those of a process of other capabilities, as
+inotify(7) says whether it was opened or closed since the last look, however briefly. Only then must the agent find out
+which process writes, by looking at all descriptors under /proc. Those of a process of other capabilities, as
 keepalived is one, need CAP_SYS_PTRACE, and a Pod sees them only with `hostPID`.
 """
 
@@ -32,7 +32,7 @@ class UnfitFifoError(Exception):
 
 
 def provide(path: Path) -> None:
-    """Makes the FIFO if there is none: what its writer finds there, it does not remove when it ends. OSError.
+    """Makes the FIFO if there is none: its writer does not remove one that it finds. OSError.
 
     In a Pod the folder above its own is an emptyDir, which Kubernetes lets everybody write to.
     """
@@ -109,7 +109,7 @@ class Fifo:
         return os.path.samestat(found, os.fstat(self._fd))
 
     def look(self) -> FifoLook:
-        """All that is in it."""
+        """Everything in the FIFO."""
         self.ready.poll(0)  # from here on, what happens is news
         was_closed = False
         for _ in range(_ATTEMPTS):
@@ -136,7 +136,7 @@ class Fifo:
         return FifoLook(content, has_writer, fcntl.fcntl(self._fd, fcntl.F_GETPIPE_SZ), mtime_ns, writers)
 
     def _happened(self) -> int:
-        """What happened since it was asked last, as a mask of inotify."""
+        """What happened since the last call, as a mask of inotify."""
         try:
             events = os.read(self._events, 65536)
         except BlockingIOError:

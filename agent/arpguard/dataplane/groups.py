@@ -45,15 +45,15 @@ class Groups:
             self._ear_of[membership] = self._add(membership)
 
     def leave(self, membership: GroupMembership) -> None:
-        """Listens no more, if it did."""
+        """Stops listening to a group."""
         ear = self._ear_of.pop(membership, None)
         if ear is not None:
             self._drop(ear, membership)
 
     def leave_forgotten(self) -> None:
-        """Leaves what the kernel has forgotten, as it does while a link's MTU is too small for IPv6.
+        """Leaves the groups that the kernel has forgotten, as it does while a link's MTU is too small for IPv6.
 
-        It still refuses to join that again. While too many files are open nothing can be read, and nothing is left.
+        It still refuses to join them again. While too many files are open, this can read nothing, and leaves none.
         """
         if not self._ear_of:
             return
@@ -107,7 +107,7 @@ def _mreq(membership: GroupMembership) -> bytes:
 
 
 def _known() -> set[GroupMembership]:
-    """All memberships in this network namespace, whoever's (/proc/net/igmp6: index, name, group...).
+    """All memberships in this network namespace, of all processes (/proc/net/igmp6: index, name, group...).
 
     It is there where there is IPv6, and so wherever anything was joined.
     """

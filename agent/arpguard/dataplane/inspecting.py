@@ -1,6 +1,6 @@
 """This machine and this network namespace as the doctor looks at them; nothing is changed, and nothing stays.
 
-What may be hidden from who asks (no root, a container) is `Unread`, with the reason.
+What may be hidden from this process (not root, in a container) is `Unread`, with the reason.
 """
 
 import errno
@@ -31,7 +31,7 @@ _CLOCK = Path("/sys/devices/system/clocksource/clocksource0/current_clocksource"
 def read_sysctls(links: Iterable[Link], root: Path = Path("/proc/sys/net")) -> Sysctls:
     """The settings of some links, and of `all`; those that cannot be read are left out.
 
-    /proc/sys/net shows the network namespace of who opens it.
+    /proc/sys/net shows the network namespace of the process that opens it.
     """
     values = {}
     for name in NAMES:

@@ -1,6 +1,6 @@
 """Whether this process and the kernel's BPF programs read the same boot clock.
 
-Fences are written by the one and compared by the other. In a time namespace (time_namespaces(7), `unshare --time`)
+This process writes fences, and the programs compare them. In a time namespace (time_namespaces(7), `unshare --time`)
 CLOCK_BOOTTIME has an offset that bpf_ktime_get_boot_ns() does not have; so it has with a library that fakes time.
 """
 

@@ -65,7 +65,7 @@ class VouchingStruct(Structure):
 
 
 class GrantsStruct(Structure):
-    """What came of grants and pings; times in nanoseconds of CLOCK_BOOTTIME. Only programs write it."""
+    """The state after grants and pings; times in nanoseconds of CLOCK_BOOTTIME. Only programs write it."""
 
     _fields_ = (("fence_ns", c_uint64), ("bound_term", c_uint64), ("window_ns", c_uint64), ("pinged_ns", c_uint64))
 

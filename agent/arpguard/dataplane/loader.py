@@ -70,7 +70,7 @@ def load_attached(pin_dir: Path, build: Build, names: Collection[str]) -> Loaded
 
 
 def load_unpinned(build: Build, names: Collection[str] = PROGRAMS) -> Loaded:
-    """Programs of these names, and all maps, that nobody else has and that go with this process.
+    """Programs of these names, and all maps, which only this process has and which go with it.
 
     The verifier takes 0.1 to 0.5 s for each program. Raises DataPlaneError.
     """
@@ -89,14 +89,14 @@ def _reopen(maps_dir: Path, programs_dir: Path, build: Build) -> Loaded | None:
 
 
 def pins_of(pin_dir: Path, build: Build, loaded: Loaded) -> dict[Path, Fd]:
-    """What is pinned where: by that the next agent finds it."""
+    """What is pinned where, so that the next agent finds it."""
     maps_dir, programs_dir = _folders(pin_dir, build)
     pins = {maps_dir / name: fd for name, fd in loaded.maps.items()}
     return pins | {programs_dir / name: fd for name, fd in loaded.programs.items()}
 
 
 def keep_pinned(pin_dir: Path, pins: Mapping[Path, Fd]) -> int:
-    """Pins again what somebody has unpinned, and says how much that was."""
+    """Pins again what another program has unpinned, and returns how much that was."""
     missing = [path for path in pins if not path.exists()]
     if missing:
         bpffs.prepare(pin_dir)  # it may be gone itself, or made anew for a link's pin, with the mode of any folder
@@ -109,7 +109,7 @@ def keep_pinned(pin_dir: Path, pins: Mapping[Path, Fd]) -> int:
 def open_maps(pin_dir: Path) -> dict[str, Fd]:
     """The maps that an agent on `pin_dir` has pinned, for reading; DataPlaneError when there are none.
 
-    While an upgrade is under way the newest are taken.
+    While an upgrade is under way, it opens the newest ones.
     """
     with _saying_what_to_do(pin_dir):
         return _newest_first(pin_dir, "maps-*", MAPS)[0]
@@ -134,7 +134,7 @@ def _numbers(maps: Mapping[str, Fd]) -> set[int]:
 
 
 def _newest_first(pin_dir: Path, pattern: str, names: Sequence[str]) -> list[dict[str, Fd]]:
-    """What is pinned in those folders that have all of it: others are being loaded, or were put aside."""
+    """The pins of complete folders: others are being loaded, or were put aside."""
     # Not by glob, to which a folder that may not be read is an empty one.
     folders = [path for path in pin_dir.iterdir() if path.match(pattern)]
     found = []
@@ -214,8 +214,8 @@ def _load(maps_dir: Path, programs_dir: Path, build: Build) -> None:
 def _load_with_maps(maps_dir: Path, build: Build, names: Collection[str]) -> tuple[dict[str, Fd], dict[str, Fd]]:
     """Programs, with the pinned maps or with new ones.
 
-    Maps belong together: where one is missing, the others say more than they may. Without `grants`, entries would
-    hold by the API's fence alone (docs/vouching-rules.md, V10).
+    Maps belong together: if one is missing, the others allow too much. Without `grants`, entries would hold by the
+    API's fence alone (docs/vouching-rules.md, V10).
     """
     kept = _complete(maps_dir, build)
     maps = kept or _make_maps(build)

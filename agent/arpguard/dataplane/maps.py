@@ -169,7 +169,7 @@ class Table(Generic[K]):
         return syscall.map_items(self._entries, ctypes.sizeof(self.key_struct), _ENTRY.size)
 
     def _adopt_slots(self) -> None:
-        """After a restart: every entry keeps its slot, so its counters continue; of two in one slot the first does."""
+        """After a restart: each entry keeps its slot, so its counters continue; of two in a slot the first keeps it."""
         taken: dict[int, K] = {}
         for key, value in self._raw():
             slot, _ = _split(value)
@@ -279,8 +279,8 @@ class VouchingTable:
     def write(self, terms: Mapping[int, LinkTerm]) -> None:
         """Makes these the only ones. Raises MapFullError.
 
-        What is of another term is deleted before anything is added, and every program run that could have seen it has
-        ended then. A term in which grants count is in the node's control value before, and until this has deleted it:
+        It deletes links of another term before it adds any, and by then every program run that could have seen them
+        has ended. A term in which grants count is in the node's control value before, and until this has deleted it:
         see `write_term`.
         """
         present = self.read()
@@ -309,7 +309,7 @@ class VouchingTable:
 def write_term(
     control: ControlValue, vouching: VouchingTable, wanted: NodeControl, terms: Mapping[int, LinkTerm]
 ) -> None:
-    """Has the kernel take another control value, whose term is another one, and the terms of links.
+    """Writes another control value, whose term is another one, and the terms of links.
 
     No link has a term in which grants count before the control value has, or after (V2, V9).
     """
@@ -377,7 +377,7 @@ def raw_range_key(key: RangeKey) -> bytes:
 
 
 def range_key_from(raw: bytes) -> RangeKey:
-    """The range in a key of the kernel's; of one that nobody here writes, the nearest thing to it."""
+    """The range in a key of the kernel's; for a key that this module never writes, the nearest range."""
     prefixlen, ifindex = struct.unpack_from("=II", raw)
     address = from_mapped(raw[8:])
     bits = prefixlen - _IFINDEX_BITS - (_MAPPED_BITS if address.version == 4 else 0)
@@ -419,7 +419,7 @@ def _raw_control(control: NodeControl) -> bytes:
 
 @lru_cache(maxsize=2)  # a voucher reads the same value with every pong
 def _control_from(raw: bytes) -> NodeControl | None:
-    """The control value in bytes; None for what was never written, or not by this module."""
+    """The control value in bytes; None if it was never written, or not by this module."""
     value = layout.ControlStruct.from_buffer_copy(raw)
     if not value.generation or not {value.mode, value.strictest} <= _NODE_MODES or value.strictest6 not in _MODES:
         return None

@@ -74,7 +74,7 @@ _STATISTICS = struct.Struct("II")  # struct tpacket_stats: packets, drops
 
 @dataclass(frozen=True, slots=True)
 class HeardFrame:
-    """What came in, and when (nanoseconds of CLOCK_MONOTONIC). `nonce`: of a solicitation that has one."""
+    """A frame that came in, and when (nanoseconds of CLOCK_MONOTONIC). `nonce`: of a solicitation that has one."""
 
     packet: Facts
     eth_src: MacAddress
@@ -139,7 +139,7 @@ class NeighbourSocket:
     def ask(self, address: Address, spa: Address, *, count: int = 3, wait_s: float = 0.3) -> list[HeardFrame]:
         """Asks `count` times who has `address`, and listens `wait_s` seconds each time: every reply that came.
 
-        `spa` is who asks, of the same family; 0.0.0.0 or :: for a probe, which claims nothing.
+        `spa` is the sender's address, of the same family; 0.0.0.0 or :: for a probe, which claims nothing.
         """
         question, replies = build_question(self.mac, spa, address), []
         for _ in range(count):
@@ -151,7 +151,7 @@ class NeighbourSocket:
         return replies
 
     def take_lost(self) -> int:
-        """How many frames found no room since it was last asked."""
+        """How many frames were dropped for lack of room since the last call."""
         raw = self._socket.getsockopt(_SOL_PACKET, _PACKET_STATISTICS, _STATISTICS.size)
         lost: int = _STATISTICS.unpack(raw)[1]
         return lost
@@ -170,7 +170,7 @@ class NeighbourSocket:
 
 
 def build_question(sha: MacAddress, spa: Address, address: Address, nonce: bytes = b"") -> bytes:
-    """The frame that asks who has an address; of :: with a nonce to know it by (RFC 7527), where one is given."""
+    """The frame that asks who has an address; from ::, with a nonce by which to recognize it (RFC 7527), if given."""
     if isinstance(address, IPv4Address):
         return build_request(sha, IPv4Address(spa), address)
     if spa.is_unspecified:

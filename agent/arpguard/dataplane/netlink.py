@@ -167,7 +167,7 @@ def _is_up(flags: int, state: str) -> bool:
     """Set up, with a carrier, and not kept waiting by RFC 2863 (802.1X before it has authenticated, a cable test).
 
     IFF_LOWER_UP is the carrier as the driver reports it. The operational state, and IFF_RUNNING with it, follows that
-    up to a second later, for the kernel looks once in a second; and drivers that do not tell theirs stay UNKNOWN.
+    up to a second later, because the kernel looks once in a second; and drivers that do not report theirs stay UNKNOWN.
     """
     wanted = _IFF_UP | _IFF_LOWER_UP
     return flags & wanted == wanted and state not in _KEPT_WAITING

@@ -1,4 +1,4 @@
-"""Capabilities of this process (capabilities(7)): asked for at the start, and given up once they are no longer needed.
+"""Capabilities of this process (capabilities(7)): checked at the start, and dropped once they are no longer needed.
 
 CAP_PERFMON is for the verifier only, when programs are loaded; all others that root has besides were never needed.
 What is left is for what the agent keeps doing: CAP_BPF for maps and links, CAP_NET_ADMIN to attach to links that
@@ -28,7 +28,7 @@ _WORDS = 2  # of 32 capabilities each
 
 
 class Capability(IntEnum):
-    """Those that matter here, with the kernel's numbers (linux/capability.h)."""
+    """The capabilities that matter here, with the kernel's numbers (linux/capability.h)."""
 
     DAC_READ_SEARCH = 2
     NET_ADMIN = 12
@@ -72,8 +72,8 @@ def missing(has: int) -> list[Capability]:
 def require() -> None:
     """DataPlaneError that names every capability that the agent needs and this process lacks.
 
-    Asked for before anything is done: without one or the other the kernel refuses much later, for reasons that it
-    does not tell.
+    Checked before anything is done: without one of them the kernel refuses much later, and does not say
+    why.
     """
     lacks = missing(effective())
     if lacks:
@@ -96,7 +96,7 @@ def keep_only(kept: tuple[Capability, ...]) -> None:
     """Drops every capability that the process has, except these; this holds for later threads and children too.
 
     No execve(2) brings one back, whatever is executed. Call it while there is one thread: capabilities belong to
-    threads. DataPlaneError when the kernel says no.
+    threads. DataPlaneError when the kernel refuses.
     """
     has = effective()
     mask = sum(1 << capability for capability in kept) & has

@@ -1,4 +1,4 @@
-"""Asks the wire whether somebody has an address already, before this node answers for it.
+"""Asks the segment whether another host has an address, before this node answers for it.
 
 For IPv4 as RFC 5227 2.1 has it, for IPv6 as duplicate address detection does (RFC 4862 5.4).
 """
@@ -34,7 +34,7 @@ class Prober:
         self._groups = Groups()
 
     async def probe(self, link: Link, address: Address) -> MacAddress | None:
-        """The MAC of a stranger that claims the address on a link, or probes for it too; None when nobody does.
+        """The MAC of a stranger that claims the address on a link, or probes for it too; None when no host does.
 
         Raises DataPlaneError when nothing can be sent or heard there.
         """
@@ -57,7 +57,7 @@ class Prober:
             self._stop_listening(link, address)
 
     def claimed(self, ifname: str, address: Address, sha: MacAddress) -> None:
-        """Somebody was heard to claim an address; the kernel's reports come here, too."""
+        """A host was heard to claim an address; the kernel's reports come here, too."""
         waiting = self._waiting.get((ifname, address))
         if waiting is not None and not waiting.done() and not sha.is_group and not self._is_ours(address, sha):
             waiting.set_result(sha)
@@ -90,7 +90,7 @@ class Prober:
         self.claimed(ifname, packet.tpa if packet.is_probe else packet.spa, packet.sha)
 
     def _stop_listening(self, link: Link, address: Address) -> None:
-        """Every frame on the link would wake the agent: only while somebody waits."""
+        """Stops listening when no probe waits: every frame on the link would wake the agent."""
         group = membership_of(EntryKey(link.ifindex, address))
         on_link = [waiting for name, waiting in self._waiting if name == link.name]
         if group is not None and group not in {membership_of(EntryKey(link.ifindex, other)) for other in on_link}:

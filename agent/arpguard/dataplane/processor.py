@@ -1,4 +1,4 @@
-"""What the kernel says of this machine's processor."""
+"""What the kernel says about this machine's processor."""
 
 from pathlib import Path
 

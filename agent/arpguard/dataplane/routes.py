@@ -1,6 +1,6 @@
 """The routes of every table but `local`, with what nexthop objects say (ip-nexthop(8)).
 
-With net.ipv4.nexthop_compat_mode=0 a route that uses an object tells its id and nothing else: the object has the
+With net.ipv4.nexthop_compat_mode=0 a route that uses an object has its id and nothing else: the object has the
 device and the gateway, or the ids of others.
 """
 

@@ -22,7 +22,7 @@ class VouchSocket:
     """A raw socket for one term, in the network namespace of the calling thread; it never blocks.
 
     It is bound to the EtherType, so it hears what the programs let pass; of that a filter in the kernel leaves the
-    pongs of this term, from the node to this one. Whoever floods the link has to know both to be read at all.
+    pongs of this term, from the node to this one. A host that floods the link must know both to be read at all.
 
     `peer` is the node's MAC, 6 bytes. Raises DataPlaneError when the link is not there or raw sockets are refused.
     """
