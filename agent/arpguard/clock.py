@@ -23,9 +23,9 @@ class WallClock:
 
     @classmethod
     def now(cls) -> Self:
-        """As it was last, unless the clocks have moved: two cannot be read at once, and equal times stay equal.
+        """The last value, unless the clocks have moved: two clocks cannot be read together, and equal times stay equal.
 
-        Where others had the CPU in between, they are read again.
+        If other tasks had the CPU in between, it reads them again.
         """
         for _ in range(_READINGS):
             before_ns, real_ns = boot_ns(), time.time_ns()

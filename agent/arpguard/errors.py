@@ -58,7 +58,7 @@ class DataPlaneError(ArpguardError):
 
 
 class LockedError(DataPlaneError):
-    """Another process has what may be one's only."""
+    """Another process has something that only one process may have."""
 
 
 class MapFullError(DataPlaneError):
@@ -66,11 +66,11 @@ class MapFullError(DataPlaneError):
 
 
 class AttachConflictError(DataPlaneError):
-    """Somebody else's program holds the hook; it is respected."""
+    """Another program holds the hook, and the agent does not replace it."""
 
 
 class ListenError(ArpguardError):
-    """An address of the configuration cannot be listened at."""
+    """The agent cannot listen at an address of the configuration."""
 
     def __init__(self, address: str, why: str, setting: str) -> None:
         super().__init__(f"cannot listen at {address} ({why}): change {setting}, or stop the program that uses it")

@@ -28,7 +28,7 @@ class EntryKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RangeKey:
-    """A network on a link: what an address without an entry is judged by is the smallest one that it is in."""
+    """A network on a link: for an address without an entry, the smallest network that it is in decides."""
 
     ifindex: int
     network: Network
@@ -303,7 +303,7 @@ class Vip:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Who has an elected VIP, as this node knows.
+    """Who has an elected VIP, as far as this node knows.
 
     `epoch` (the kernel's number) is of this node's claim; `mac` is that of the owner, where it is known.
     """
@@ -371,7 +371,7 @@ class EventAccount:
 
 @dataclass(slots=True)
 class Drift:
-    """Changes behind the agent's back that it found and repaired, since it started."""
+    """Changes by other programs that the agent found and repaired, since it started."""
 
     entries: int = 0
     programs: int = 0

@@ -24,7 +24,7 @@ def is_ifname(text: str) -> bool:
 
 
 def printable(text: str) -> str:
-    """A text with what cannot be printed escaped: names of interfaces, and of objects, may steer a terminal."""
+    """A text with unprintable characters escaped: names of interfaces and of objects could control a terminal."""
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)

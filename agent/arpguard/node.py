@@ -40,7 +40,7 @@ class ConfigInForce:
 
 
 class Busy(Exception):  # noqa: N818 - nothing is wrong
-    """So many addresses are waiting to be asked for that another one would take too long."""
+    """So many addresses already wait for an audit that another one would take too long."""
 
 
 class Auditor(Protocol):
@@ -78,7 +78,7 @@ class ThisNode:
     waits: bool = False  # whether passes change nothing in the kernel yet
 
     def read_control(self) -> NodeControl:
-        """What the kernel has now; observing, before the agent has written anything."""
+        """What the kernel has now; observe, before the agent has written anything."""
         return self.control.read() or NodeControl(mode=Mode.OBSERVE, generation=0)
 
     def read_totals(self) -> tuple[Tally, EventAccount, dict[Vouched, int]]:

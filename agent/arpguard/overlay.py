@@ -1,4 +1,4 @@
-"""A mapping of many items, for who changes a few at a time."""
+"""A mapping of many items that change a few at a time."""
 
 from collections.abc import Iterable, Mapping
 from enum import Enum

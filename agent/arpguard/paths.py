@@ -1,4 +1,4 @@
-"""Who else may change what stands at a path."""
+"""Which other users can replace the file at a path."""
 
 import os
 import stat
@@ -8,7 +8,7 @@ _OTHERS_WRITE = stat.S_IWOTH
 
 
 def exposed(path: Path) -> str:
-    """Why others than root and this user may put something else in the place of `path`; empty when nobody may.
+    """Why users other than root and this one can replace the file at `path`; empty when none can.
 
     Every folder above it has to be root's or this user's, and so has every symbolic link in it; others may write to
     a folder only if it is sticky, as /tmp is. OSError when a folder is not there.
@@ -23,7 +23,7 @@ def exposed(path: Path) -> str:
 
 
 def close_to_others(folder: Path) -> None:
-    """Takes from others the right to write to a folder of this user's, as an emptyDir of Kubernetes has it."""
+    """Takes away other users' right to write to a folder of this user, which an emptyDir of Kubernetes gives them."""
     status = folder.lstat()
     if stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid() and _is_open(status):
         folder.chmod(stat.S_IMODE(status.st_mode) & ~_OTHERS_WRITE)

@@ -149,7 +149,7 @@ class Reason(IntEnum):
 
 
 class Vouched(IntEnum):
-    """What came of a frame of vouching; only genuine pings and grants of a link's term do anything, others pass on."""
+    """The outcome of a vouching frame; only genuine pings and grants of a link's term have an effect, others pass."""
 
     PING = 0
     GRANT = 1

@@ -144,7 +144,7 @@ def explain_vip(node: ThisNode, request: pb.ExplainVipRequest) -> pb.ExplainVipR
 
 
 def _peer(request: pb.ExplainVipRequest, vip: Address) -> Party:
-    """Who is at the other end: a stranger, as far as the request does not say."""
+    """The host at the other end: a stranger, unless the request says otherwise."""
     peer = STRANGERS[vip.version]
     if request.sender_mac:
         peer = replace(peer, mac=read_mac("sender_mac", request.sender_mac))
@@ -209,14 +209,14 @@ async def audit_vip(node: ThisNode, auditor: Auditor | None, request: pb.AuditVi
 
 
 def _cut_keys(keys: Sequence[EntryKey], page: Cursor) -> tuple[Sequence[EntryKey], str]:
-    """A page of keys in their order, and the token of the one behind it."""
+    """A page of keys in their order, and the token of the next page."""
     start = bisect_right(keys, page.after, key=lambda key: key.order) if page.after else 0
     found = keys[start : start + page.size]
     return found, page.token(*found[-1].order) if start + page.size < len(keys) else ""
 
 
 def _cut(newest: Iterator[Numbered], page: Cursor) -> tuple[list[Numbered], str]:
-    """A page of what is listed the latest first, and the token of the one behind it."""
+    """A page of a list, the latest items first, and the token of the next page."""
     found = list(islice(newest, page.size + 1))
     return found[: page.size], page.token(found[page.size - 1].number) if len(found) > page.size else ""
 
@@ -237,7 +237,7 @@ def read_filter(message: pb.DecisionFilter, clock: MessageClock) -> ReportFilter
 
 
 def _shortened(problems: Sequence[str]) -> list[str]:
-    """A file can be wrong in millions of places: the list of problems has to fit into a message."""
+    """The first problems: a file can have millions, and the list has to fit into a message."""
     found = bounded(problems, _MAX_PROBLEMS, "")
     return [text if len(text) <= _MAX_PROBLEM else f"{text[:_MAX_PROBLEM]}..." for text in found]
 
@@ -291,7 +291,7 @@ def _add_config(response: pb.GetStatusResponse, node: ThisNode, clock: MessageCl
 
 
 def _vips(node: ThisNode, keys: Iterable[EntryKey]) -> Iterator[pb.Vip]:
-    """Those of the pairs that the kernel has an entry for, with their counters."""
+    """The pairs for which the kernel has an entry, with their counters."""
     mode, clock = node.read_control().mode, MessageClock.now()
     claims = node.conflicts.latest_by_key()
     for key in keys:
@@ -315,7 +315,7 @@ def _vip(
 
 
 def _source(node: ThisNode, address: Address) -> tuple[str, Vip | None]:
-    """What makes an address a VIP: what it is called, and the VIP. A Service has a name of its own."""
+    """The source of a VIP: its name, and the VIP. A Service has its own name."""
     if node.in_force is None:
         return "", None
     index, vip = node.in_force.find(address)

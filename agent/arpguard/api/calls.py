@@ -1,4 +1,4 @@
-"""Every call that is let in passes here: counted, timed, bounded, and never ended by an accident.
+"""Every accepted call passes here: it is counted, timed, bounded, and never ended by an unexpected error.
 
 grpc.aio logs a traceback and answers UNKNOWN when a request's bytes are not a message; this answers INVALID_ARGUMENT.
 """
@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 
 def _is_news(record: logging.LogRecord) -> bool:
-    """Not that a caller has gone while it was answered, or was sent away: grpc.aio logs a traceback for either."""
+    """Not that a caller went away while it was answered, or was refused: grpc.aio logs a traceback for both."""
     error = record.exc_info[1] if record.exc_info else None
     return not isinstance(error, (asyncio.CancelledError, grpc.aio.InternalError))
 
@@ -35,7 +35,7 @@ _Message: TypeAlias = Any
 
 
 class Meter(Protocol):
-    """Who counts the calls."""
+    """Counts the calls."""
 
     def observe(self, method: str, code: str, seconds: float) -> None:
         """A call of `method` ("ListVips") has ended with a status code ("OK")."""
@@ -84,7 +84,7 @@ class Calls(grpc.aio.ServerInterceptor):  # type: ignore[type-arg] # generic in 
         )
 
     def _note_task(self) -> None:
-        """Every call has a task of its own."""
+        """Notes a call's task: every call has its own."""
         task = asyncio.current_task()
         if task is not None:
             self._tasks.add(task)
@@ -177,7 +177,7 @@ async def _each_sound(requests: AsyncIterator[_Message]) -> AsyncIterator[_Messa
 
 
 async def _refuse(context: _Context, method: str, error: Exception) -> None:
-    """Ends a call with the status that fits the error; what was not foreseen is a bug, and goes to the log."""
+    """Ends a call with the status that fits the error; an unforeseen error is a bug, and goes to the log."""
     if isinstance(error, grpc.aio.AbortError):
         raise error
     if isinstance(error, RequestError):

@@ -84,7 +84,7 @@ def _vouched(node: VouchedNode, clock: messages.MessageClock) -> pb.VouchedNode:
 
 
 def connection(state: ClusterState) -> pb.Kubernetes.State.ValueType:
-    """How the agent stands with the API server."""
+    """The state of the agent's connection to the API server."""
     if not state.complete:
         return pb.Kubernetes.STATE_CONNECTING
     lost = any(source.lost for source in state.sources.values())
@@ -131,7 +131,7 @@ def claim(holder: Holder, clock: messages.MessageClock) -> pb.Claim:
 
 
 def _number(epoch: str) -> int:
-    """0 for none, and for what others wrote there."""
+    """0 for none, and for text that other programs wrote there."""
     try:
         return epoch_number(epoch)
     except ValueError:

@@ -1,4 +1,4 @@
-"""grpc.health.v1: what probes ask. Computed when asked, from the node's state; nobody has to keep it up to date.
+"""grpc.health.v1: what probes ask. Computed for each request from the node's state, so no code keeps it up to date.
 
 The package's own servicer holds a lock while it writes to a slow reader, and its setter waits for that lock.
 """

@@ -1,4 +1,4 @@
-"""A node without its agent: the pinned objects, which guard on when the agent has gone."""
+"""A node without its agent: the pinned objects, which keep guarding after the agent has gone."""
 
 import asyncio
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What callers send, checked: every refusal names the field, what stands there, and what is allowed."""
+"""Checks of requests: every refusal names the field, its value, and what is allowed."""
 
 import base64
 import zlib
@@ -33,7 +33,7 @@ class RequestError(ArpguardError):
 
 
 def stopping() -> RequestError:
-    """Why a stream ends that its caller did not end."""
+    """The status of a stream that the agent ends, not its caller."""
     return RequestError(grpc.StatusCode.UNAVAILABLE, "the agent stops; the guard stays in the kernel")
 
 
@@ -75,7 +75,7 @@ def read_cursor(request: PagedRequest, numbers: int) -> Cursor:
 
 
 def _position(token: str, digest: int, numbers: int) -> tuple[int, ...]:
-    """What a token says that its page comes after; RequestError where it is for another filter, or made up."""
+    """The position in a token, after which its page begins; RequestError if it is for another filter, or made up."""
     padded = token + "=" * (-len(token) % 4)
     try:
         found, *position = map(int, base64.b64decode(padded, altchars=b"-_", validate=True).decode().split("."))

@@ -1,4 +1,4 @@
-"""The gRPC server: where it listens, how it is bounded, and mutual TLS for whoever is not on this machine."""
+"""The gRPC server: where it listens, how it is bounded, and mutual TLS for callers on other machines."""
 
 import asyncio
 import errno
@@ -49,8 +49,8 @@ _OPTIONS = (
 class ApiServer:
     """The API of a node on all addresses of a configuration; ConfigError for TLS files that cannot be used.
 
-    Each address has a server, and so limits, of its own: whoever may use the socket is not shut out by those who
-    crowd a port.
+    Each address has its own server, and so its own limits: callers that crowd a port do not shut out those that use
+    the socket.
     """
 
     def __init__(self, node: ThisNode, meter: Meter, config: GrpcConfig, auditor: Auditor | None = None) -> None:
@@ -62,7 +62,7 @@ class ApiServer:
         self._listeners: list[Listener] = []
 
     async def serve(self) -> list[str]:
-        """Answers calls where it does not yet; gives what is in the way. To be called again until nothing is."""
+        """Answers calls where it does not yet; returns obstacles. To be called again until there are none."""
         problems = []
         for address in list(self._waiting):
             credentials = None if is_local(address) else self._credentials
@@ -84,7 +84,7 @@ class ApiServer:
         add_reflection(server, *_SERVICES)
 
     def publish(self, report: Report) -> None:
-        """A decision, to whoever watches."""
+        """Sends a decision to all readers."""
         lost = self._broadcast.publish(report)
         if lost:
             self._meter.lost(lost)
@@ -136,7 +136,7 @@ def _socket_path(address: str) -> Path | None:
 
 
 def _refuse_if_in_the_way(address: str, credentials: grpc.ServerCredentials | None) -> None:
-    """ListenError for what can be seen before a server is made: it is tried again and again."""
+    """Raises ListenError for obstacles that show before a server is made, because the agent retries again and again."""
     path = _socket_path(address)
     why = _refusal(path) if path else _bind_error(address)
     if credentials is None and not is_local(address):
@@ -156,7 +156,7 @@ def _umask(mask: int) -> Iterator[None]:
 
 
 def _refusal(path: Path) -> str:
-    """Why a socket cannot be made; its folder is made. gRPC would take over a living one without a question."""
+    """Why a socket cannot be made; makes its folder. gRPC would silently take over a socket that is in use."""
     try:
         path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
         close_to_others(path.parent)
@@ -173,7 +173,7 @@ def _refusal(path: Path) -> str:
 
 
 def _is_answered(path: Path) -> bool:
-    """Also by somebody who has more callers waiting than they take (EAGAIN)."""
+    """Whether a process answers there, even one with too many waiting callers (EAGAIN)."""
     with socket.socket(socket.AF_UNIX) as probe:
         probe.setblocking(False)
         return probe.connect_ex(str(path)) in (0, errno.EAGAIN)

@@ -28,8 +28,8 @@ _CHEAP_NS = NS_PER_MS
 class _Kept:
     """Answers that many callers share for a moment, made one at a time.
 
-    What takes long is followed by a pause as long: however many ask for however many different things, half of the
-    agent's time is left for its other work.
+    After a slow answer it pauses for as long: however many callers ask for different things, half of the agent's time
+    is left for its other work.
     """
 
     def __init__(self) -> None:
@@ -37,7 +37,7 @@ class _Kept:
         self._turn = asyncio.Lock()
 
     async def answer(self, make: Callable[[ThisNode, Request], Response], node: ThisNode, request: Request) -> Response:
-        """`make(node, request)`, or what that was a moment ago."""
+        """`make(node, request)`, or its result from a moment ago."""
         key = make.__name__, request.SerializeToString(deterministic=True)
         kept = self._fresh(key)
         if kept is None:
@@ -102,7 +102,7 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
     async def WatchDecisions(  # noqa: N802
         self, request: pb.WatchDecisionsRequest, _context: object
     ) -> AsyncIterator[pb.WatchDecisionsResponse]:
-        """Subscribes before it looks back, in one go: nothing is missing between, and nothing comes twice."""
+        """Subscribes and looks back in one step: no decision is missing in between, and none comes twice."""
         wanted = answers.read_filter(request.filter, MessageClock.now())
         self._meter.watchers_changed(1)
         try:

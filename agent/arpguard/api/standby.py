@@ -1,4 +1,4 @@
-"""In place of the API while the agent waits for the one before it to end: probes hear that it is well.
+"""In place of the API while the agent waits for the previous one to end: tells probes that it is well.
 
 The agent before it has the TCP ports of the node; a socket in the Pod's own folder is this one's alone.
 """
@@ -24,7 +24,7 @@ class Standby:
         self._listeners: list[Listener] = []
 
     async def start(self) -> None:
-        """What is in the way shows once this agent is not in standby any more."""
+        """Starts; obstacles show once this agent is no longer on standby."""
         for address in self._addresses:
             with suppress(ListenError):
                 listener = Listener(address)
@@ -47,7 +47,7 @@ class _Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc] # no types
 
 
 class _Refusal(grpc.GenericRpcHandler):  # type: ignore[type-arg] # generic in the stubs only
-    """Of every other call."""
+    """Refuses every other call."""
 
     def service(self, _details: grpc.HandlerCallDetails) -> Any:
         return grpc.unary_unary_rpc_method_handler(_refuse)

@@ -1,4 +1,4 @@
-"""Decisions to many readers at once: each has a bounded queue, and only the slow one loses."""
+"""Decisions for many readers: each has a bounded queue, and only a slow reader loses some."""
 
 import asyncio
 from collections import deque
@@ -21,7 +21,7 @@ class Reader:
         self._closed = False
 
     def offer(self, report: Report) -> bool:
-        """Takes a report in if it is wanted; whether another one was lost for it."""
+        """Takes a report if it is wanted; returns whether another one was lost for it."""
         if not self._wanted.matches(report):
             return False
         full = len(self._waiting) == QUEUE_LEN
@@ -54,7 +54,7 @@ class Broadcast:
         self._readers: set[Reader] = set()
 
     def publish(self, report: Report) -> int:
-        """Offers a report to everybody and waits for nobody; says how many reports were lost for it."""
+        """Offers a report to all readers and waits for none; returns how many reports were lost for it."""
         return sum(reader.offer(report) for reader in self._readers)
 
     @contextmanager

@@ -67,7 +67,7 @@ def parse_file(data: bytes, source: str) -> AgentConfig:
 
 
 def _compose(text: str, source: str, above: int | None = 0) -> Raw:
-    """What YAML text says. `above`: how many lines of its file come before it; None: its lines are not the file's."""
+    """The content of YAML text. `above`: how many lines of its file precede it; None: its lines are not the file's."""
     try:
         return _Composer(text).document()
     except yaml.YAMLError as error:
@@ -116,7 +116,7 @@ class _Composer:
         self._values = 0
 
     def document(self) -> Raw:
-        """What the only document says; None where there is none."""
+        """The content of the only document; None where there is none."""
         document = None
         for event in self._events:
             if isinstance(event, yaml.DocumentStartEvent):

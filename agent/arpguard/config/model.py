@@ -50,14 +50,14 @@ class InterfaceSelector:
 
 
 class UnknownAddress(Enum):
-    """What becomes of frames about an address of a range that no entry is about."""
+    """What happens to frames about an address of a range that has no entry."""
 
     PASS = "pass"  # noqa: S105 - no password
     SUPPRESS = "suppress"
 
 
 class VouchingProfile(Enum):
-    """How soon a voucher takes a node that does not return its pings for dead."""
+    """How soon a voucher counts a node that does not return its pings as dead."""
 
     FAST = "fast"
     DEFAULT = "default"
@@ -162,7 +162,7 @@ class DecisionsConfig:
 
 @dataclass(frozen=True, slots=True)
 class AuditConfig:
-    """How often every VIP is asked for on the wire (0: never), and how many questions a node sends in a second."""
+    """How often every VIP is audited (0: never), and how many requests a node sends in a second."""
 
     every_ns: int = 60_000 * NS_PER_MS
     rate: int = 20
@@ -170,7 +170,7 @@ class AuditConfig:
 
 @dataclass(frozen=True, slots=True)
 class AgentConfig:
-    """A whole, valid configuration. `closed`: those of `ranges` in which what no entry is about is suppressed."""
+    """A whole, valid configuration. `closed`: those of `ranges` in which addresses without an entry are suppressed."""
 
     mode: Mode = Mode.OBSERVE
     datapath: Datapath = Datapath.AUTO

@@ -1,7 +1,7 @@
-"""What readers are made with: functions from what YAML gives, or an annotation, to a value, and to what is wrong.
+"""The parts of readers: functions from YAML, or an annotation, to a value and the problems in it.
 
 A reader returns None for what is wrong, once it has said so at the place that it was given; then the default stands in.
-It knows what it takes as a JSON Schema, too (draft 7), so that editors and Helm refuse what it would.
+It also has a JSON Schema (draft 7) of what it takes, so that editors and Helm refuse what it would refuse.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -113,7 +113,7 @@ def reads(schema: Schema) -> Callable[[Callable[[Raw, Place], T | None]], ValueR
 def scalar(
     read: Callable[[str], T | None], allowed: str, schema: Schema, hint: Callable[[str], str] = lambda _: ""
 ) -> ValueReader[T]:
-    """A text that `read` has a value for, neither None nor a ValueError. `hint`: what was likely meant by another."""
+    """A text that `read` turns into a value, not None or a ValueError. `hint`: the likely meaning of another text."""
 
     def reader(raw: Raw, place: Place) -> T | None:
         try:
@@ -185,7 +185,7 @@ def items(reader: ValueReader[T], most: int | None = None) -> ValueReader[list[t
 
 
 def each(reader: ValueReader[T], raw: Raw, place: Place, most: int | None = None) -> Iterator[tuple[T, Place]]:
-    """The same, one after the other."""
+    """The items of a list, one after the other."""
     if not isinstance(raw, list):
         place.wrong(raw, "a list", f"; did you mean [{shown(raw)}]?" if isinstance(raw, str) and raw else "")
     elif most is not None and len(raw) > most:

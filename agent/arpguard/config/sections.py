@@ -1,4 +1,4 @@
-"""What a configuration has to be: its sections, each with its settings."""
+"""The form of a configuration: its sections, each with its settings."""
 
 import re
 from collections.abc import Collection

@@ -1,4 +1,4 @@
-"""Readers of what both configurations and annotations have in them: words, and who owns a VIP."""
+"""Readers of values that both configurations and annotations have: words, and owners of VIPs."""
 
 from functools import partial
 
@@ -72,7 +72,7 @@ def _as_node(found: str) -> str:
 
 
 def _in_short(found: str) -> Owner | None:
-    """As an annotation has it: `node/NAME` for `{node: NAME}`."""
+    """An owner as in an annotation: `node/NAME` for `{node: NAME}`."""
     kind, slash, name = found.partition("/")
     if not slash:
         return _PLAIN.get(found)

@@ -26,7 +26,7 @@ class ClusterLook:
 
 
 def look_at_cluster(state: ClusterState, entries: Mapping[EntryKey, VipEntry]) -> ClusterLook:
-    """Counts each VIP once, on however many links it is: owned if it is so on one."""
+    """Counts each VIP once, however many links it is on: as owned if it is owned on one."""
     kinds: dict[object, Kind] = {}
     for key, entry in entries.items():
         vip = state.vips.get(key.vip)

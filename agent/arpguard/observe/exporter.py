@@ -1,7 +1,7 @@
-"""Serves the metrics over HTTP, such that no client matters to the agent, however slow or hostile it is.
+"""Serves the metrics over HTTP, so that no client affects the agent, however slow or hostile it is.
 
 A thread accepts, and each connection has a thread of its own, a few at most. The node's state is read on the
-agent's loop, so never half-written; a loop that hangs makes an answer of 503: the agent looks down, as it is.
+agent's loop, so never half-written; if the loop hangs, the answer is 503: the agent rightly looks down.
 """
 
 import asyncio
@@ -67,14 +67,14 @@ class Exporter:
         return self._server.server_port if self._server else 0
 
     def close(self) -> None:
-        """Ends it at once; who is being answered is cut off."""
+        """Ends it immediately, and cuts off open answers."""
         if self._server:
             self._server.close()
             self._server = None
 
 
 class _OnLoop(Collector):
-    """Collects on the loop's thread. Who asks while another waits, or shortly after, gets the same."""
+    """Collects on the loop's thread. Clients that ask while another waits, or shortly after, get the same."""
 
     def __init__(self, registry: Collector, loop: asyncio.AbstractEventLoop) -> None:
         self._registry = registry
@@ -98,7 +98,7 @@ class _OnLoop(Collector):
         return result.result(DEADLINE_S)
 
     def close(self) -> None:
-        """Nobody waits for the loop any longer."""
+        """Makes no client wait for the loop any longer."""
         self._closed = True
         self._result.cancel()
 
@@ -151,7 +151,7 @@ def _index(_: WSGIEnvironment) -> _Answer:
 class _Connections:
     """Those that are open. When all places are taken, the one whose patience ends first loses its to a newcomer.
 
-    Whose address has all its places taken loses one of these, at once: nobody waits for who comes again and again.
+    An address that has all its places taken loses one of these immediately: no client waits for one that comes again.
     """
 
     def __init__(self) -> None:
@@ -196,7 +196,7 @@ def _is_silent(connection: socket.socket) -> bool:
 
 
 def _end(connection: socket.socket) -> None:
-    """Whoever reads from it or writes to it returns."""
+    """Makes all reads and writes of it return."""
     with suppress(OSError):
         connection.shutdown(socket.SHUT_RDWR)
 

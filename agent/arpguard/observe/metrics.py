@@ -44,7 +44,7 @@ LATENCY_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0,
 class NodeSample:
     """One sample of a node: reads once what several metrics need.
 
-    `left`: None while no VIP needs a fence. `owned`: the VIPs that are answered for here, each on one link.
+    `left`: None while no VIP needs a fence. `owned`: the VIPs that this node answers for, each on one link.
     `claims`: (reports, last) by labels.
     """
 
@@ -100,7 +100,7 @@ def _owned(node: ThisNode, control: NodeControl, left: FencesLeft) -> dict[Addre
 
 
 def _claims(node: ThisNode) -> dict[tuple[str, ...], tuple[int, int]]:
-    """Never by MAC address: the neighbours choose those."""
+    """The claims, never by MAC address, because the neighbours choose those."""
     claims: dict[tuple[str, ...], tuple[int, int]] = {}
     for claim in itertools.islice(node.conflicts.newest(), MAX_CLAIMS):
         key = str(claim.key.vip), claim.link, _word(claim.reason), _word(claim.claimant.kind)
@@ -176,7 +176,7 @@ def _vouching(sample: NodeSample) -> Iterator[Row]:
 
 
 def _answers(sample: NodeSample) -> Iterator[Row]:
-    """Those that are not as they have to be come first."""
+    """Wrong answers come first."""
     wrong, found = sample.node.audits.wrong(MAX_AUDITED), sample.node.audits.found.values()
     macs: dict[str, int] = {}
     for audited in itertools.chain(wrong, found):
@@ -439,7 +439,7 @@ class NodeCollector(Collector):
         return map(_family, _READ)
 
     def collect(self) -> Iterator[Metric]:
-        """The metrics now; to be called where nobody changes the node's state meanwhile."""
+        """The metrics now; to be called where no other code changes the node's state meanwhile."""
         sample = sample_of(self._node)
         for metric in _NODE:
             yield _filled(metric, sample)

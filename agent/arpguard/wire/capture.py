@@ -49,11 +49,11 @@ class Captured(NamedTuple):
 
 
 class NotACaptureError(ArpguardError):
-    """The file is of no kind that is read here."""
+    """The file has no format that this module reads."""
 
 
 class BrokenCaptureError(ArpguardError):
-    """What comes next cannot be read, and so nothing behind it; the frames before it are good."""
+    """The next frame cannot be read, nor anything after it; the frames before it are good."""
 
     def __init__(self, frames: int, offset: int, why: str) -> None:
         super().__init__(f"breaks off after frame {frames:,}, at byte {offset:,}: {why}")

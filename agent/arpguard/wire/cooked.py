@@ -1,7 +1,7 @@
 """Linux cooked captures (`tcpdump -i any`; LINKTYPE_LINUX_SLL and _SLL2): the Ethernet frame that was on the wire.
 
-The kernel had taken the Ethernet header off, and tells of it the source, the type, and what sort of destination it
-had. The destination is made up from that: no more of it matters to who may answer.
+The kernel removed the Ethernet header, and keeps of it the source, the type, and the kind of destination. The
+destination is made up from that: the guard needs no more of it.
 """
 
 import struct
@@ -28,7 +28,7 @@ class Uncooked(NamedTuple):
 
 
 def uncooked(linktype: int, data: bytes, own: MacAddress) -> Uncooked | None:
-    """The frame in a cooked one; None for what was not on Ethernet. `own` is the MAC of who captured it."""
+    """The frame in a cooked one; None for what was not on Ethernet. `own` is the MAC of the capturing host."""
     if linktype == LINKTYPE_SLL2:
         if len(data) < _SLL2.size:
             return None

@@ -1,4 +1,4 @@
-"""What a frame says of who has which address, in RFC 826's terms, whichever family it is of.
+"""What a frame says about who has which address, in RFC 826's terms for both families.
 
 | field | ARP | solicitation                                 | advertisement                     |
 | ----- | --- | -------------------------------------------- | --------------------------------- |
@@ -18,7 +18,7 @@ from arpguard.wire.ndp import NdPacket, NdType, parse_nd_frame
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Who claims what, and who is asked for."""
+    """Which host claims which address, and which address is asked for."""
 
     op: ArpOp | NdType
     sha: MacAddress

@@ -32,7 +32,7 @@ _UNIT = 8
 
 
 class NdType(IntEnum):
-    """ICMPv6 types that say or ask whose an address is."""
+    """ICMPv6 types that say or ask which host has an address."""
 
     SOLICITATION = 135
     ADVERTISEMENT = 136
@@ -108,7 +108,7 @@ class NdMessage:
 
     @property
     def nonce(self) -> bytes:
-        """What a solicitation's sender knows it by (RFC 3971 5.3.2, RFC 7527); empty: it has none."""
+        """By what a solicitation's sender recognizes it (RFC 3971 5.3.2, RFC 7527); empty: it has none."""
         return next((option.data for option in self.options if option.kind == OptionType.NONCE), b"")
 
     def build(self) -> bytes:
@@ -145,7 +145,7 @@ def checksum(src: IPv6Address, dst: IPv6Address, body: bytes) -> int:
 
 
 def solicited_node(address: IPv6Address) -> IPv6Address:
-    """The group that whoever has an address listens to (RFC 4291 2.7.1)."""
+    """The group to which the host that has an address listens (RFC 4291 2.7.1)."""
     return IPv6Address(_SOLICITED_NODE | int(address) & 0xFFFFFF)
 
 
@@ -191,7 +191,7 @@ def _advertisement(mac: MacAddress, vip: IPv6Address, dst: IPv6Address, flags: N
 
 
 class Flaw(StrEnum):
-    """Why a receiver discards a message, in the order in which it is asked.
+    """Why a receiver discards a message, in the order of its checks.
 
     RFC 4861 7.1.1 and 7.1.2; ipv6_rcv(), ndisc_rcv(), ndisc_recv_ns(), ndisc_recv_na().
     """
@@ -280,7 +280,7 @@ def _end_of(packet: bytes) -> int:
 def _walk(packet: bytes) -> tuple[int, tuple[int, ...]] | NoMessage:
     """Where a solicitation or advertisement begins, and the extension headers before it.
 
-    One that is fragmented is none that can be read: receivers ignore it, unless they are configured not to (RFC 6980 5,
+    A fragmented one cannot be read: receivers ignore it, unless they are configured not to (RFC 6980 5,
     suppress_frag_ndisc). Fragments but the first say nothing.
     """
     if len(packet) < HEADER_LEN or packet[0] >> 4 != _VERSION:
@@ -330,7 +330,7 @@ class _Chain:
             self._enter_fragment(int.from_bytes(header[2:4], "big"))
 
     def _enter_fragment(self, offset_and_more: int) -> None:
-        """The first of several ends where the packet does: what stands behind it is not what will stand there."""
+        """The first of several ends where the packet does: what follows in this frame is not what will follow."""
         if offset_and_more >> 3:
             self.kind = _NO_NEXT_HEADER
         elif offset_and_more & 1:

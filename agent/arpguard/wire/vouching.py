@@ -51,7 +51,7 @@ class VouchFrame:
 
 @dataclass(frozen=True, slots=True)
 class VouchTerm:
-    """What makes a term: who is vouched for, by whom, and for how long each time.
+    """What makes a term: which node vouches for which, and for how long each time.
 
     `uuid` is used once (V1). It, the epochs and the voucher's `instance` are text, as in heartbeats.
     """
