@@ -19,7 +19,7 @@ _FINDINGS = {
     pb.Audit.FINDING_ANOTHER: "another",
     pb.Audit.FINDING_SEVERAL: "several",
 }
-_NOTHING = """this node has not asked for any VIP yet, or other nodes ask for all of them
+_NOTHING = """this node has not audited any VIP yet, or other nodes audit all of them
 `arpguard audit ADDRESS` asks now, and `arpguard audit --all-nodes` shows what all nodes found"""
 
 

@@ -46,7 +46,7 @@ def add_lab(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         dest="seconds",
         type=positive(float),
         metavar="SECONDS",
-        help="the same, for this long instead of a number of rounds",
+        help="with --kubernetes: rounds of random faults for this long, not a number of rounds",
     )
     parser.add_argument(
         "--seed",

@@ -141,7 +141,7 @@ def _add_node_name(parser: argparse.ArgumentParser) -> None:
 def _add_whohas(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
     parser = subparsers.add_parser(
         "whohas",
-        help="ask the wire which hosts answer for an address",
+        help="ask the segment which hosts answer for an address",
         description="Sends ARP requests, or neighbour solicitations for an IPv6 address, and shows every MAC that "
         "answers, whose it is if known (a virtual router, a node that this node's agent knows, a neighbour), and "
         "what that means. Exit code 0: exactly one host answers; 1: none, or more than one. This node does not hear "
@@ -181,7 +181,10 @@ def _add_doctor(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
 
     parser.add_argument("--config", type=Path, metavar="FILE", help="the agent's configuration")
     parser.add_argument(
-        "--configmap", type=object_name, metavar="NS/NAME", help="the same, in a ConfigMap (key config.yaml)"
+        "--configmap",
+        type=object_name,
+        metavar="NS/NAME",
+        help="the agent's configuration in a ConfigMap (key config.yaml)",
     )
     parser.add_argument(
         "--kubeconfig", type=Path, metavar="F", help="how to reach the API server (default: the Pod's service account)"

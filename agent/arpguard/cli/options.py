@@ -59,7 +59,7 @@ EXAMPLES = {
 """,
     "audit": """examples:
   arpguard audit                                  what the last audit of each VIP found
-  arpguard audit 192.0.2.10                       asks the wire now
+  arpguard audit 192.0.2.10                       sends requests now
   arpguard audit --all-nodes --tls-ca ca.pem --tls-cert me.pem --tls-key me.key
 """,
     "explain": """examples:
@@ -418,9 +418,9 @@ ASKING = (
     ),
     Subcommand(
         "audit",
-        "which hosts answer for the VIPs on the wire",
-        "For each VIP, one node that does not own it asks the wire every `audit.every` (60 s). Shows what this "
-        "node's last questions found: only the owner answers, no host does, another host does, or several do. With "
+        "which hosts answer for the VIPs",
+        "For each VIP, one node that does not own it sends requests every `audit.every` (60 s). Shows what this "
+        "node's last requests found: only the owner answers, no host does, another host does, or several do. With "
         "ADDRESS, asks now, from this node, even for a VIP that other nodes audit. Exit code 1: for at least one VIP, "
         "the owner is not the only host that answers.",
         lazily("audit", "audit"),

@@ -100,7 +100,7 @@ def _since(holder: Holder, now_ns: int) -> str:
         return ""
     times = "once" if holder.transitions == 1 else f"{holder.transitions} times"
     moved = f", and the VIP has moved {times}" if holder.transitions else ""
-    return f" (this node has seen it so for {(now_ns - holder.seen_ns) // NS_PER_S} s{moved})"
+    return f" (this node has seen it unchanged for {(now_ns - holder.seen_ns) // NS_PER_S} s{moved})"
 
 
 def _valid_steps(holder: Holder, candidates: tuple[Candidate, ...]) -> Iterator[str]:

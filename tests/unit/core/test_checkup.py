@@ -500,10 +500,10 @@ SILENT = AgentWord("node-1")
     ("settings", "word", "virtual", "expected"),
     [
         (config("{}"), SAYS, True, [("skip", "lease.vouching is off")]),
-        (AUTO, SILENT, True, [("ok", "the agent reports no problem with it")]),
+        (AUTO, SILENT, True, [("ok", "the agent reports no problem with vouching")]),
         (AUTO, Unread("hidden"), True, [("unknown", "hidden")]),
         (AUTO, SAYS, None, [("bad", "no node vouches for this node")]),
-        (FAST, SILENT, None, [("ok", "the agent reports no problem with it")]),
+        (FAST, SILENT, None, [("ok", "the agent reports no problem with vouching")]),
         (FAST, SILENT, True, [("warn", "profile fast on a virtual machine")]),
         (FAST, Unread("hidden"), True, [("warn", "profile fast on a virtual machine"), ("unknown", "hidden")]),
     ],

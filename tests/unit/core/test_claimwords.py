@@ -20,6 +20,7 @@ HELD = Holder("n1", "e1", alive=True, void=False, known=True, exists=True)
 FIRST, SECOND = Candidate("n1", True, True, "choice 1"), Candidate("n2", True, False, "choice 2")
 DOWN = Candidate("n3", False, False, "its Node is not ready")
 MAC = "02:00:00:00:00:50"
+UNCHANGED = "this node has seen it unchanged"
 MOVED_ONCE = "and the VIP has moved once"
 FREE = "any eligible node takes it, the first choice first"
 
@@ -51,12 +52,12 @@ def test_claim_is_worth_what_keeps_others_from_it_first(changes, state):
         (HELD, ["n1 holds the claim", "n1 renews its heartbeat in time"]),
         (
             replace(HELD, seen_ns=NOW_NS - 90 * NS_PER_S),
-            ["n1 holds the claim (this node has seen it so for 90 s)", "n1 renews its heartbeat in time"],
+            ["n1 holds the claim (this node has seen it unchanged for 90 s)", "n1 renews its heartbeat in time"],
         ),
         (
             replace(HELD, seen_ns=NOW_NS, transitions=2),
             [
-                "n1 holds the claim (this node has seen it so for 0 s, and the VIP has moved 2 times)",
+                "n1 holds the claim (this node has seen it unchanged for 0 s, and the VIP has moved 2 times)",
                 "n1 renews its heartbeat in time",
             ],
         ),
@@ -91,7 +92,7 @@ def test_claim_is_worth_what_keeps_others_from_it_first(changes, state):
         (
             replace(HELD, node="", seen_ns=NOW_NS - NS_PER_S, transitions=1),
             [
-                f"its last holder has released the claim (this node has seen it so for 1 s, {MOVED_ONCE}): {FREE}",
+                f"its last holder has released the claim ({UNCHANGED} for 1 s, {MOVED_ONCE}): {FREE}",
             ],
         ),
         (

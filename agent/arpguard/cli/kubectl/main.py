@@ -30,7 +30,7 @@ _EPILOG = (
     "or every node, cannot be reached"
 )
 _KNOWN = {**KNOWN, "node": "nodes"}
-_ASKED = "Asks all nodes at once, through the API server, and says which do not answer, and why. "
+_ASKED = "Asks all nodes in parallel, through the API server, and says which do not answer, and why. "
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -152,8 +152,8 @@ _COMMANDS = (
     ),
     Subcommand(
         "audit",
-        "which hosts answer for the VIPs on the wire",
-        "Shows what each node's last questions on the wire found. With ADDRESS, every node asks now. Exit code 1: "
+        "which hosts answer for the VIPs",
+        "Shows what each node's last requests for VIPs found. With ADDRESS, every node asks now. Exit code 1: "
         "for at least one VIP, the owner is not the only host that answers, or a node did not answer.",
         lazily("kubectl.asking", "audit"),
         (_add_cluster, _add_nodes, add_audit_arguments),

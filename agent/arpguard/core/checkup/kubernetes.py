@@ -76,7 +76,7 @@ def vouching(picture: Picture) -> Iterator[Finding]:
     if isinstance(word, Unread):
         yield unknown(word.why)
     elif not (told or is_too_fast):
-        yield ok("the agent reports no problem with it")
+        yield ok("the agent reports no problem with vouching")
 
 
 def is_of_vouching(problem: str) -> bool:
@@ -103,7 +103,7 @@ def _ipvs(picture: Picture, cluster: ClusterView, *, strict: bool) -> Iterator[F
         addresses = {vip for each in cluster.services.values() for vip in each.addresses}
         yield Finding(
             Grade.BAD if addresses else Grade.WARN,
-            f"{seen}, and no guard enforces",
+            f"{seen}, and no guard is in enforce mode",
             why=f"each node binds and answers for all {len(addresses)} addresses of Services",
             fix="guard them (then strictARP does not matter); or, if another announcer answers for them, set "
             "strictARP and restart kube-proxy",

@@ -72,7 +72,7 @@ def _open(picture: Picture, vip: Address, links: list[Link]) -> Finding:
         seen = f"routed elsewhere; the kernel answers for it on {_names(links)} (proxy_arp), no guard"
 
     if on_the_link and not picture.is_of_others(vip):
-        why = "it answers as long as the address is bound, even after another node has taken over"
+        why = "this node answers as long as the address is bound, even after another node has taken over"
         if _starting_helps(picture, [vip]):
             return warn(seen, str(vip), why, *_to_silence(picture, vip, links))
         delegated = "`delegated: true` where another program moves the address"
