@@ -199,7 +199,9 @@ def test_vip_in_no_subnet_is_a_problem_until_a_route_says_that_it_is_meant(alone
 
     def is_told() -> bool:
         text = pair.arpguard("status", "-o", "json", "--address", agent.api).stdout
-        return any(problem.startswith(f"audit: {ASTRAY}: in no subnet") for problem in json.loads(text)["problems"])
+        return any(
+            problem.startswith(f"audit: {ASTRAY}: not in the subnet") for problem in json.loads(text)["problems"]
+        )
 
     until(is_told, PERIOD_S + SLOW_S)
     done = pair.arpguard("audit", str(ASTRAY), "--address", agent.api)
