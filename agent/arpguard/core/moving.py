@@ -11,7 +11,7 @@ FIRST_CHOICE = "this node is its first choice"
 
 
 class Moves:
-    """Says it for a fixed set of VIPs and nodes. `pools`: which of those may own which VIP."""
+    """Says why VIPs move, for a fixed set of VIPs and nodes. `pools`: which nodes may own which VIP."""
 
     def __init__(self, vips: Mapping[Address, Vip], members: Iterable[Member], pools: Pools) -> None:
         self._vips = vips
@@ -24,13 +24,13 @@ class Moves:
         return why_not(group, self._members.get(node, Member(node, exists=False)), self._pools)
 
     def refused(self, node: str, address: Address, together: Iterable[Address] = ()) -> str:
-        """The same, of a node that has the VIP, or had it last."""
+        """The same, for a node that has the VIP, or had it last."""
         return f"{node} may not own it: {self.refusal(node, address, together)}"
 
 
 def to_lead(node: str, lead: Address) -> str:
-    """A VIP is given up because it goes with another one."""
-    return f"{node} has {lead}, and this one goes with it"
+    """A VIP is given up because it must have the same owner as its lead."""
+    return f"{node} owns {lead}, which must have the same owner"
 
 
 def to_balance(node: str) -> str:

@@ -568,10 +568,13 @@ def test_why_the_second_choice_takes_a_free_vip():
     assert wishes.why == {ADDRESS: f"no node has it; its first choice, {FIRST}, has not taken it"}
 
 
+SILENT = "has not renewed for longer than its lease"
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"alive": False}, f"{FIRST} may not own it: has not renewed for a lease; this node is its first choice"),
+        ({"alive": False}, f"{FIRST} may not own it: {SILENT}; this node is its first choice"),
         ({}, f"{FIRST} no longer has it; its first choice, {FIRST}, has not taken it"),
     ],
     ids=["silent", "handed over"],
@@ -608,7 +611,9 @@ def test_why_a_vip_moves_for_balance():
 def test_why_an_address_goes_with_its_lead():
     apart = {ADDRESS: FIRST, SIX: SECOND}
 
-    assert pair_wishes(Election(SECOND, START), apart).why == {SIX: f"{FIRST} has {ADDRESS}, and this one goes with it"}
+    assert pair_wishes(Election(SECOND, START), apart).why == {
+        SIX: f"{FIRST} owns {ADDRESS}, which must have the same owner"
+    }
     assert pair_wishes(Election(FIRST, START), apart | {SIX: ""}).why == {
         SIX: f"no node has it; it goes with {ADDRESS}"
     }
@@ -618,4 +623,4 @@ def test_why_a_node_gives_one_address_up_for_the_other_family():
     why = pair_wishes(Election(FIRST, START), dict.fromkeys(PAIR, FIRST), **{FIRST: {"links": (("eth0", LAN),)}}).why
 
     said = f"its link with {LAN6} is down or missing"
-    assert why == {ADDRESS: f"{said}, for {SIX}, which goes with it", SIX: said}
+    assert why == {ADDRESS: f"{said}, for {SIX}, which must have the same owner", SIX: said}
