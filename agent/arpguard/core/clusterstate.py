@@ -64,7 +64,7 @@ class ClusterState(Protocol):
 
     @property
     def yielding(self) -> bool:
-        """Whether another agent speaks as this node."""
+        """Whether another agent uses this node's name."""
 
     @property
     def vouching(self) -> VouchingState | None:
