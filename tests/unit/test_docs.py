@@ -63,6 +63,14 @@ def test_front_page_names_what_the_tests_ran_on():
         assert re.findall(r"[\d.]*\d", said) == list(dict.fromkeys(rows))
 
 
+@pytest.mark.parametrize("page", ["README.md", "docs/quickstart.md"])
+def test_newcomers_learn_that_external_ips_are_deprecated(page):
+    text = (ROOT / page).read_text(encoding="utf-8")
+
+    assert re.search(r"load-balancer IP[^\n]* `spec\.externalIPs` is [^\n]*deprecated", text)
+    assert "services.md#load-balancer-ips-and-externalips)" in text
+
+
 def test_front_page_is_short():
     assert len(README.splitlines()) <= 120
 
