@@ -42,11 +42,13 @@
 SHELL := /bin/bash
 PYTHON := /usr/bin/python3
 BIN := .venv/bin
+GO := .cache/go/bin/go
 HEADERS := $(shell . /etc/os-release; [ "$$ID" = ubuntu ] && echo linux-headers-generic || echo linux-headers-$$(dpkg --print-architecture))
 APT_RUN := ca-certificates ethtool iproute2 libbpf1 procps python3-venv util-linux
 APT_BUILD := python3-bpfcc $(HEADERS)
 # Debian's keepalived starts nothing, now or at boot, while there is no /etc/keepalived/keepalived.conf.
 APT_LAB := keepalived openssl
+APT_NEIGHBOURS := buildah containernetworking-plugins
 APT_FRESH := debootstrap git util-linux
 APT_KERNELS := busybox-static cpio debian-archive-keyring ipset iptables ipvsadm kmod libteam-utils qemu-system-arm qemu-system-x86
 APT_IMAGE := buildah crun debian-archive-keyring podman qemu-user-static
@@ -54,7 +56,7 @@ APT_DEV := $(APT_BUILD) arping bpftool clang clang-format crun curl gcc golang-g
 # libFuzzer's runtime belongs to one version of clang: the one that the distribution has.
 APT_FUZZ = $(shell apt-cache depends clang | sed -n 's/.*Depends: clang-\([0-9]*\)$$/libclang-rt-\1-dev/p')
 
-.PHONY: lab test fresh coverage coverage-core lint format docs programs proto model fuzz mutate chaos walks soak bench neighbours kernels kernels-short lock audit image image-build stamp release clean apt-run apt-build apt-lab apt-dev apt-fuzz apt-fresh apt-image apt-kernels
+.PHONY: lab test fresh coverage coverage-core lint format docs programs proto model fuzz mutate chaos walks soak bench neighbours kernels kernels-short lock audit image image-build stamp release clean apt-run apt-build apt-lab apt-dev apt-fuzz apt-neighbours apt-fresh apt-image apt-kernels
 
 lab: apt-lab .venv/.run
 	$(BIN)/arpguard lab --all
@@ -155,13 +157,13 @@ bench: apt-dev .venv/.dev
 	$(BIN)/python tests/bench/run.py $(BENCH)
 
 NEIGHBOURS := table
-# Without Go nothing is built, and what needs the programs says so and is skipped.
-neighbours: apt-dev .venv/.dev
+# Where there is no Go for this machine nothing is built, and what needs the programs says so and is skipped.
+neighbours: $(if $(findstring shipped,$(NEIGHBOURS)),apt-neighbours) .venv/.dev $(GO)
 	PYTHONPATH=tests $(BIN)/python -m neighbours.build .cache/neighbours/bin
 	PYTHONPATH=tests $(BIN)/python -m neighbours.$(NEIGHBOURS) --write docs/$(if $(findstring takeover,$(NEIGHBOURS)),performance,neighbours).md
 
-# Without Go kube-proxy is skipped, and without a package of such a kernel all of it; it says so.
-kernels: apt-lab apt-kernels .venv/.dev
+# Where there is no Go for this machine kube-proxy is skipped, and without a package of such a kernel all of it; it says so.
+kernels: apt-lab apt-kernels .venv/.dev $(GO)
 	$(if $(ARPGUARD_SUITE),,PYTHONPATH=tests $(BIN)/python -m neighbours.build .cache/neighbours/bin --only kubernetes)
 	$(KERNELS) $(if $(ARPGUARD_KERNEL),--kernel $(ARPGUARD_KERNEL)) $(if $(ARPGUARD_SUITE),--suite '$(ARPGUARD_SUITE)') --write docs/kernels.md --write-incident docs/neighbours.md
 
@@ -223,6 +225,10 @@ apt-dev: apt-lab
 apt-fuzz: apt-dev
 	$(call install,$(APT_FUZZ))
 
+# After the others, so that the package lists are there.
+apt-neighbours: apt-dev
+	$(call install,$(APT_NEIGHBOURS))
+
 apt-fresh:
 	$(call install,$(APT_FRESH))
 
@@ -278,7 +284,6 @@ $(BIN)/promtool $(BIN)/prometheus &: | .venv/.base
 
 # Ask the API as operators do, render the manifests and apply them. Built by the Go that is fixed here: distributions'
 # are older than these need. Without a Go module proxy the tests that need them are skipped.
-GO := .cache/go/bin/go
 GRPCURL := github.com/fullstorydev/grpcurl/cmd/grpcurl@v1.9.3
 HELM := helm.sh/helm/v3/cmd/helm@v3.19.0
 KUSTOMIZE := sigs.k8s.io/kustomize/kustomize/v5@v5.7.1

@@ -18,7 +18,8 @@ from neighbours.versions import CONTAINERD, KUBE_VIP, KUBERNETES, METALLB
 
 HERE = Path(__file__).parent
 PROGRAMS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy", "kubelet", "kubectl", "etcd")
-_GO_HOME = "/usr/local/go/bin"  # where Go's own packages install it
+# The one that is fixed for this project, which the Makefile installs; then where Go's own packages install it.
+OWN_GO, _GO_HOME = str(HERE.parents[1] / ".cache" / "go" / "bin"), "/usr/local/go/bin"
 # Kubernetes names its staging modules by their paths in its own repository; outside they are v0.<minor>.<patch>.
 _STAGING = re.compile(r"(\S+) => \./staging/src/\S+")
 _STRIPPED = "-s -w"
@@ -73,8 +74,8 @@ def extract(package: str, into: Path) -> None:
 
 
 def find_go() -> str | None:
-    """The go command."""
-    return shutil.which("go", path=os.pathsep.join((os.environ.get("PATH", os.defpath), _GO_HOME)))
+    """The go command: the project's own before any other, which may be too old."""
+    return shutil.which("go", path=os.pathsep.join((OWN_GO, os.environ.get("PATH", os.defpath), _GO_HOME)))
 
 
 def install(go: str, module: str, package: str, binary: Path) -> None:
