@@ -18,7 +18,7 @@ from ipaddress import ip_address
 from typing import TypeAlias
 
 from arpguard.addresses import Address
-from arpguard.core.bounding import bounded
+from arpguard.core.bounding import bounded, some
 from arpguard.core.cluster import (
     KUBE_VIP_HOST,
     KUBE_VIP_LEASE,
@@ -85,7 +85,8 @@ class _Announcer:
     `classes`: the loadBalancerClasses that only it serves; `may_have` decides about Services with none of those.
     `brand`: an annotation without which it never announces; a Service that has it belongs to no other announcer.
     `refs`: the objects about a Service; with `first_only`, only the first one that names a node counts.
-    `marked`: the nodes that the Service's own annotations name, each with the annotation.
+    `marked`: the nodes that the Service's own annotations name, each with the annotation. `doubts`: why these
+    annotations may name the wrong node for an address, or none.
     """
 
     name: str
@@ -93,6 +94,7 @@ class _Announcer:
     may_have: Callable[[Service], bool]
     refs: Callable[[Service], tuple[Ref, ...]]
     marked: Callable[[Service, Address], Iterator[tuple[str, str]]] = lambda _service, _address: iter(())
+    doubts: Callable[[Service, Address], str] = lambda _service, _address: ""
     first_only: bool = False
     brand: tuple[str, str] | None = None
 
@@ -317,7 +319,7 @@ class Following:
             f"{first.where} names the node {first.node}, and {other.where} names {other.node}; {first.node} takes "
             "precedence: check the announcer on both nodes"
             for other in rest
-            if other.node != first.node
+            if other.node != first.node and other.where != first.where
         ]
 
         shown = tuple(bounded(problems, MAX_HEARD))
@@ -419,6 +421,8 @@ def _marked(announcer: _Announcer, service: Service, address: Address, problems:
         statement = _statement(node, where, problems)
         if statement is not None:
             yield statement
+    if doubt := announcer.doubts(service, address):
+        problems.append(doubt)
 
 
 def _mark(service: Service, name: str) -> str:
@@ -467,10 +471,30 @@ def _purelb_marks(service: Service, address: Address) -> Iterator[tuple[str, str
 
     An interface may have commas in its name. An entry without any names an interface that every node has.
     """
-    name = PURELB_IPV4 if address.version == 4 else PURELB_IPV6
+    name = _purelb_mark(address)
     for node, announced in _purelb_entries(_mark(service, name)):
         if announced in ("", str(address)):
             yield node, _annotation(service, name)
+
+
+def _purelb_doubts(service: Service, address: Address) -> str:
+    """PureLB 0.15 and 0.16 add an entry unless the text has it somewhere already, and remove none.
+
+    So a node that had the address before is not named again, and `...50` hides an entry for `...5`.
+    """
+    name = _purelb_mark(address)
+    nodes = list(dict.fromkeys(node for node, _ in _purelb_marks(service, address)))
+    if len(nodes) == 1 or not _purelb_entries(_mark(service, name)):
+        return ""
+    named = f"names {some([node[:_MAX_SHOWN] for node in nodes])}" if nodes else "names no node"
+    return (
+        f"{_annotation(service, name)} {named} for {address}: PureLB 0.15 and 0.16 do not say which node announces it; "
+        "update PureLB, or use owner: elect without its announcer"
+    )
+
+
+def _purelb_mark(address: Address) -> str:
+    return PURELB_IPV4 if address.version == 4 else PURELB_IPV6
 
 
 @lru_cache(maxsize=64)  # it is asked for each of a Service's addresses, which may be a thousand
@@ -523,6 +547,7 @@ _ANNOUNCERS = (
         _is_without_class,
         lambda _service: (),
         _purelb_marks,
+        _purelb_doubts,
         brand=(PURELB_BRAND, "PureLB"),
     ),
     _Announcer("OpenELB", frozenset(), _always, _openelb_refs, brand=(OPENELB_BRAND, "openelb")),
