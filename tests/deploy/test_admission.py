@@ -4,16 +4,12 @@ server to evaluate: such tests run against the cluster of ARPGUARD_TEST_KUBECONF
 
 import json
 import os
-import ssl
 import time
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from email.message import Message
 from ipaddress import ip_address
 from pathlib import Path
-from urllib.error import HTTPError
-from urllib.request import Request, urlopen
 
 import pytest
 import yaml
@@ -28,7 +24,7 @@ from arpguard_lab.cluster import objects
 from support.kube import agent_side
 from support.kube.agent_side import Segment, a_side, waited
 from support.kube.manifests import DEPLOY, built, charted, one, parsed
-from support.kube.plain_http import MERGE, Api
+from support.kube.plain_http import MERGE, Api, Reply, real_kubeconfig
 from support.kube.scripted_server import in_loop
 
 POLICY = "arpguard-node-identity"
@@ -75,8 +71,6 @@ class Cluster:
     """A namespace with the policy, in a real cluster."""
 
     namespace: str
-    server: str
-    token: str
     admin: Api
 
     @property
@@ -85,30 +79,22 @@ class Cluster:
 
     def as_agent(self, node: str, method: str, name: str, body: dict | None = None, *, services: bool = False) -> int:
         """The code of a request of a node's agent about a Lease or a Service; "": of one whose token names no node."""
-        headers = {
-            "Authorization": f"Bearer {self.token}",
-            "Content-Type": MERGE if method == "PATCH" else "application/json",
-            "Impersonate-User": f"system:serviceaccount:{self.namespace}:arpguard",
-            "Impersonate-Group": "system:masters",  # what RBAC says is not the question
-        }
+        acting = {"h_Impersonate-Group": "system:masters"}  # what RBAC says is not the question
         if node:
-            headers["Impersonate-Extra-authentication.kubernetes.io%2Fnode-name"] = node
+            acting["h_Impersonate-Extra-authentication.kubernetes.io%2Fnode-name"] = node
         kind = f"/api/v1/namespaces/{self.namespace}/services" if services else self.leases
-        path = kind if method == "POST" else f"{kind}/{name}"
-        data = json.dumps(body).encode() if body is not None else None
-        request = Request(f"{self.server}{path}", data, headers, method=method)
-        return _sent(request)[0]
+        return self._acting(method, kind if method == "POST" else f"{kind}/{name}", body, **acting).code
 
     def flow_schema_of(self, method: str) -> str:
         """The uid of that by which a request for a Lease is served; whether it is allowed does not matter."""
-        headers = {
-            "Authorization": f"Bearer {self.token}",
-            "Impersonate-User": f"system:serviceaccount:{self.namespace}:arpguard",
-        }
-        data = None if method == "GET" else b"{}"
-        headers["Content-Type"] = MERGE if method == "PATCH" else "application/json"
-        request = Request(f"{self.server}{self.leases}/x", data, headers, method=method)
-        return _sent(request)[1]["X-Kubernetes-PF-FlowSchema-UID"]
+        data = None if method == "GET" else {}
+        return self._acting(method, f"{self.leases}/x", data).headers["X-Kubernetes-PF-FlowSchema-UID"]
+
+    def _acting(self, method: str, path: str, body: dict | None, **headers: str) -> Reply:
+        """A request as the agents' account, whatever the administrator's credentials are."""
+        account = f"system:serviceaccount:{self.namespace}:arpguard"
+        content_type = MERGE if method == "PATCH" else "application/json"
+        return self.admin.ask(method, path, body, content_type, **{"h_Impersonate-User": account}, **headers)
 
     def body(self, name: str, content: LeaseContent, **metadata: str) -> dict:
         return {
@@ -132,22 +118,11 @@ class Cluster:
         return self.as_agent(node, "PUT", name, self.body(name, content, **metadata))
 
 
-def _sent(request: Request) -> tuple[int, Message]:
-    """The code and the headers of the answer."""
-    try:
-        with urlopen(request, context=ssl._create_unverified_context()) as reply:
-            return reply.status, reply.headers
-    except HTTPError as error:
-        with error:
-            return error.code, error.headers
-
-
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    config = yaml.safe_load(Path(KUBECONFIG).read_text(encoding="utf-8"))
-    admin = Api(config)
+    admin = Api(real_kubeconfig(KUBECONFIG))
     name = f"test-{uuid.uuid4().hex[:8]}"
-    made = Cluster(name, config["clusters"][0]["cluster"]["server"], config["users"][0]["user"]["token"], admin)
+    made = Cluster(name, admin)
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
     assert admin.ask("POST", "/api/v1/namespaces", namespace).code == 201
     for each in shipped():
