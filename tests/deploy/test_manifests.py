@@ -262,6 +262,19 @@ def test_namespace_of_an_own_kustomization_reaches_the_rights_to_services_and_th
     assert condition["expression"] == "request.userInfo.username == 'system:serviceaccount:other:arpguard'"
 
 
+def test_namespace_of_an_own_kustomization_reaches_the_flow_schemas(tmp_path):
+    below, above = tmp_path / "below", tmp_path / "above"
+    for folder in (below, above):
+        folder.mkdir()
+    composed(below, f"resources: [{os.path.relpath(DEPLOY / 'base', below)}]\nnamespace: other\n")
+    component = os.path.relpath(DEPLOY / "components/flow-schema", above)
+    objects = composed(above, f"resources: [../below]\ncomponents: [{component}]\n")
+    rules = [rule for each in objects if each["kind"] == "FlowSchema" for rule in each["spec"]["rules"]]
+    account = {"kind": "ServiceAccount", "serviceAccount": {"name": "arpguard", "namespace": "other"}}
+    assert [rule["subjects"] for rule in rules] == [[account]] * 2
+    assert [rule["resourceRules"][0]["namespaces"] for rule in rules] == [["other"]] * 2
+
+
 def named(fields: str) -> str | None:
     found = re.fullmatch(r"metadata\.name=(.+)", fields or "")
     return found[1] if found else None
