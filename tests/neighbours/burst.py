@@ -2,7 +2,7 @@
 
     PYTHONPATH=tests python -m neighbours.burst [--write docs/neighbours.md]
 
-The agents have the rights and settings of `deploy/base` and its component `flow-schema`. Exits 1 when a request for
+The agents have the rights and settings of `deploy/base`, and no FlowSchema of their own. Exits 1 when a request for
 the others was lost, or a claim was left after 30 s.
 """
 
@@ -27,7 +27,6 @@ class Nobody(Elected):
     """No announcer: all VIPs are elected."""
 
     name = "no announcer"
-    components = ("flow-schema",)
 
     @property
     def services(self) -> dict[str, IPv4Address]:
