@@ -373,12 +373,16 @@ class Following:
     def _is_overtaken(self, ref: Ref) -> bool:
         """Whether another speaker began to announce after the last Event of the one that an object names.
 
-        A speaker that may not write the status keeps setting its label, even when it no longer announces.
+        A speaker that may not write the status keeps setting its label, even when it no longer announces. Where it has
+        no Event, its label is as old as the object's last version, or older; an object that is not disputed settles it.
         """
-        disputed = {said.node for said in self._said.get(ref, {}).values() if said.disputed}
+        objects = self._said.get(ref, {}).values()
+        disputed = [said for said in objects if said.disputed]
         events = self._said.get((Source.METALLB_EVENT, *ref[1:]), {}).values() if disputed else ()
         began = {said.node: said.made for said in events}
-        return any(began.get(node, last) < last for node in disputed for last in began.values())
+        last = max(began.values(), default="")
+        is_settled = len(disputed) < len(objects)
+        return any(began.get(said.node, last if is_settled else said.version) < last for said in disputed)
 
 
 def _is_unsettled(asked: _Asked) -> bool:
