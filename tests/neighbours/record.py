@@ -4,7 +4,7 @@
 
 Makes the Service `shop/web` with 192.0.2.40 on nodes worker-1 to worker-3, kills the announcer of the node that
 announces it, and starts it again. FOLDER/<announcer>/ has one file for each object as it was after each change,
-numbered in the order of the watch.
+numbered in the order in which the server wrote them; renewals that name the same node are left out.
 """
 
 import argparse
@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from ipaddress import IPv4Address
 from pathlib import Path
 
@@ -24,6 +25,10 @@ from neighbours.table import ROWS, name_of
 
 NAME, ADDRESS = "web", IPv4Address("192.0.2.40")
 _SETTLE_S = 90.0
+_WATCHING_S = 5.0  # until kubectl watches
+OUR_DOMAIN = "arpguard.io/"
+# What differs in each write of a Lease.
+_RENEWED = {"spec": ("renewTime",), "metadata": ("resourceVersion", "managedFields")}
 _KINDS = ("servicel2statuses.metallb.io", "leases.coordination.k8s.io", "services", "events")
 
 
@@ -54,6 +59,7 @@ def record(street: Street, folder: Path) -> None:
     kind = street.kind
     street.tend_until(lambda: street.announcing() is not None, _SETTLE_S)
     recorders = [Recorder(kind.plane, each, street.lab.folder) for each in _KINDS if _is_served(kind.plane, each)]
+    time.sleep(_WATCHING_S)
     kind.mode = ""  # of the Service that is recorded: nothing of arpguard's stands in it
     kind.publish_one(NAME, ADDRESS)
     street.tend_until(lambda: street.who(ADDRESS)[ADDRESS], _SETTLE_S)
@@ -72,10 +78,28 @@ def record(street: Street, folder: Path) -> None:
     events = [event for each in recorders for event in each.stop() if _is_about(event["object"])]
     into = folder / kind.name.replace(" ", "-").replace(",", "")
     into.mkdir(parents=True, exist_ok=True)
-    for number, event in enumerate(events):
+    for path in into.glob("*.json"):
+        path.unlink()
+    for number, event in enumerate(_news(events)):
         body = event["object"]
-        path = into / f"{number:03}-{event['type'].lower()}-{body['kind'].lower()}-{body['metadata']['name']}.json"
+        path = into / f"{number:02}-{event['type'].lower()}-{body['kind'].lower()}.json"
         path.write_text(json.dumps(body, indent=2) + "\n", encoding="utf-8")
+
+
+def _news(events: list[dict]) -> Iterator[dict]:
+    """In the order of the server's writes, which all kinds share."""
+    last: dict[str, dict] = {}
+    for event in sorted(events, key=lambda event: int(event["object"]["metadata"]["resourceVersion"])):
+        body = event["object"]
+        kept = {part: _without(body.get(part), names) for part, names in _RENEWED.items()}
+        said = {"type": event["type"].replace("ADDED", "MODIFIED"), **body, **kept}
+        if last.get(body["metadata"]["uid"]) != said:
+            last[body["metadata"]["uid"]] = said
+            yield event
+
+
+def _without(part: dict | None, names: tuple[str, ...]) -> dict:
+    return {name: value for name, value in (part or {}).items() if name not in names}
 
 
 def _is_served(plane: ControlPlane, kind: str) -> bool:
@@ -83,6 +107,8 @@ def _is_served(plane: ControlPlane, kind: str) -> bool:
 
 
 def _is_about(body: dict) -> bool:
+    if body.get("reportingComponent", "").startswith(OUR_DOMAIN):
+        return False  # the guard's own Event: the address is outside its ranges
     metadata = body["metadata"]
     labels = metadata.get("labels") or {}
     return (

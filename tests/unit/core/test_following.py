@@ -79,8 +79,8 @@ PURELB_TO_0_16 = (
     "PureLB 0.15 and 0.16 do not say which node announces it; update PureLB, or use owner: elect without its announcer"
 )
 LOCK = "Lease of kube-vip for all Services kube-system/plndr-svcs-lock"
-STATUS = "ServiceL2Status of MetalLB metallb-system/l2-r8jwb"
-NEW_STATUS = "ServiceL2Status of MetalLB metallb-system/l2-cf2xr"
+STATUS = "ServiceL2Status of MetalLB metallb-system/l2-gjzc2"
+NEW_STATUS = "ServiceL2Status of MetalLB metallb-system/l2-vr4dz"
 LEASE = "Lease of Cilium kube-system/cilium-l2announce-shop-web"
 
 
@@ -111,7 +111,7 @@ LEASE = "Lease of Cilium kube-system/cilium-l2announce-shop-web"
         (
             "kube-vip/service-of-its-class",
             [(Source.KUBE_VIP, "kube-vip/lock")],
-            "worker-2",
+            "worker-3",
             LOCK,
         ),
         (
@@ -365,6 +365,16 @@ def test_where_label_and_status_differ_the_speaker_that_began_last_is_followed(v
     assert cluster.following.unsettled == {WEB}
 
 
+def test_event_after_the_last_version_of_a_disputed_object_counts_where_the_labelled_speaker_has_none():
+    """Its Event is from before another object, which nothing disputed, and which is gone."""
+    cluster = Cluster()
+    cluster.ask("metallb/service")
+    cluster.put(Source.METALLB, disputed(100))
+    assert cluster.node("metallb/service") == "worker-2"
+    cluster.put(Source.METALLB_EVENT, an_event("worker-1", 101))
+    assert cluster.node("metallb/service") == "worker-1"
+
+
 def test_event_after_an_object_that_nothing_disputes_does_not_count():
     cluster = Cluster((Source.METALLB, "metallb/status"))
     cluster.put(Source.METALLB_EVENT, an_event("worker-2", 1 << 60))
@@ -442,7 +452,7 @@ def test_where_the_announcer_is_reported_silent_the_node_named_before_is_followe
     found = cluster.ask("metallb/service")
     assert (found.node, found.settled, found.problems) == ("worker-3", False, ())
     assert found.why == (
-        "ServiceL2Status of MetalLB metallb-system/l2-r8jwb names worker-2, where the agent sees no answer, so "
+        "ServiceL2Status of MetalLB metallb-system/l2-gjzc2 names worker-2, where the agent sees no answer, so "
         "worker-3, named before, is followed"
     )
 
@@ -515,10 +525,10 @@ def test_no_report_counts_where_an_object_settles_who_announces():
 
 
 def test_report_about_another_node_leaves_what_objects_say():
-    """The labelled node has no Event, so its word is older than another's."""
+    """The labelled node has no Event, and its label may be newer than another's."""
     cluster = Cluster()
     cluster.ask("metallb/service")
-    cluster.put(Source.METALLB, disputed(90))
+    cluster.put(Source.METALLB, disputed(100))
     cluster.put(Source.METALLB_EVENT, an_event("worker-3", 99))
     assert cluster.node("metallb/service") == "worker-2"
     cluster.following.hear("worker-1", reported(99, answers=False))
@@ -593,11 +603,11 @@ def test_kube_vip_lease_is_ahead_of_the_annotation_and_they_disagree_until_it_is
     cluster = Cluster((Source.KUBE_VIP, "kube-vip/lock"))
     found = cluster.ask("kube-vip/service")
 
-    assert found.node == "worker-2"
-    assert found.problems == (dispute((LOCK, "worker-2"), (HOST, "worker-1")),)
+    assert found.node == "worker-3"
+    assert found.problems == (dispute((LOCK, "worker-3"), (HOST, "worker-1")),)
     assert cluster.following.problems == (f"service shop/web: {found.problems[0]}",)
 
-    after = marked("kube-vip/service", **{"kube-vip.io/vipHost": "worker-2"})
+    after = marked("kube-vip/service", **{"kube-vip.io/vipHost": "worker-3"})
     assert cluster.ask(after).problems == ()
     assert cluster.following.problems == ()
 
@@ -608,7 +618,7 @@ def test_kube_vip_lease_of_the_service_that_was_released_gives_way_to_that_of_al
     cluster = Cluster((Source.KUBE_VIP, "kube-vip/lock"))
     cluster.put(Source.KUBE_VIP_SERVICES, raw)
 
-    assert cluster.node("kube-vip/service") == "worker-2"
+    assert cluster.node("kube-vip/service") == "worker-3"
 
 
 @pytest.mark.parametrize(
@@ -798,7 +808,7 @@ def test_object_that_is_spoilt_is_a_problem_of_the_services_it_is_about():
     found = cluster.ask("metallb/service")
 
     assert found.node == "worker-1"  # its status says the same
-    assert found.problems == ("ServiceL2Status of MetalLB metallb-system/l2-r8jwb: metadata.labels: is not a text (5)",)
+    assert found.problems == ("ServiceL2Status of MetalLB metallb-system/l2-gjzc2: metadata.labels: is not a text (5)",)
 
 
 def test_marks_that_are_no_text_are_left_out():
