@@ -14,7 +14,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from neighbours.versions import CONTAINERD, KUBE_VIP, KUBERNETES, METALLB
+from neighbours.versions import CONTAINERD, FRR_K8S, KUBE_VIP, KUBERNETES, METALLB, STUBBED
 
 HERE = Path(__file__).parent
 PROGRAMS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy", "kubelet", "kubectl", "etcd")
@@ -23,6 +23,13 @@ OWN_GO, _GO_HOME = str(HERE.parents[1] / ".cache" / "go" / "bin"), "/usr/local/g
 # Kubernetes names its staging modules by their paths in its own repository; outside they are v0.<minor>.<patch>.
 _STAGING = re.compile(r"(\S+) => \./staging/src/\S+")
 _STRIPPED = "-s -w"
+_METALLB = "go.universe.tf/metallb"
+_FRR_K8S = "github.com/metallb/frr-k8s"
+_FRR_TYPES = "api/v1beta1/frrconfiguration_types.go"
+# The types that newer versions of it have, by the fields that MetalLB uses; they are for BGP, which does not run here.
+_ADVERTISE = "type Advertise struct {\n"
+_NEW_FIELD = "\tPrefixesWithAsPathPrepend []AsPathPrependPrefixes\n"
+_NEW_TYPE = "\ntype AsPathPrependPrefixes struct {\n\tAsPathPrepend uint8\n\tPrefixes []string\n}\n"
 
 
 def main() -> None:
@@ -45,7 +52,7 @@ def main() -> None:
 def build_others(go: str, into: Path) -> None:
     """Builds the announcers, and what runs containers."""
     for version in METALLB:
-        module = f"go.universe.tf/metallb@v{version}"
+        module = f"{_METALLB}@v{version}"
         for program in ("speaker", "controller"):
             install(go, module, f"/{program}", into / f"metallb-{program}-{version}")
         copy(go, module, "config/manifests/metallb-native.yaml", into / f"metallb-{version}.yaml")
@@ -119,8 +126,23 @@ def _write_module(go: str, module: str, folder: Path) -> None:
     text = (source / "go.mod").read_text(encoding="utf-8")
     text = text.replace(f"module {path}", "module neighbours", 1)
     text = _STAGING.sub(rf"\1 => \1 v0.{KUBERNETES.partition('.')[2]}", text)
-    (folder / "go.mod").write_text(f"{text}\nrequire {path} {version}\n", encoding="utf-8")
+    text = f"{text}\nrequire {path} {version}\n"
+    if path == _METALLB and version.removeprefix("v") in STUBBED:
+        stub_frr_k8s(_source(go, f"{_FRR_K8S}@v{FRR_K8S}"), folder / "frr-k8s")
+        text += f"replace {_FRR_K8S} => ./frr-k8s\n"
+    (folder / "go.mod").write_text(text, encoding="utf-8")
     (folder / "go.sum").write_bytes((source / "go.sum").read_bytes())
+
+
+def stub_frr_k8s(source: Path, into: Path) -> None:
+    """Copies frr-k8s and adds the types that it lacks."""
+    shutil.copytree(source, into)
+    subprocess.run(["chmod", "-R", "u+w", into], check=True)  # Go's cache is read-only
+    types = into / _FRR_TYPES
+    before, head, after = types.read_text(encoding="utf-8").partition(_ADVERTISE)
+    if not head:
+        raise ValueError(f"{types} has no {_ADVERTISE!r}")
+    types.write_text(f"{before}{head}{_NEW_FIELD}{after}{_NEW_TYPE}", encoding="utf-8")
 
 
 def _source(go: str, module: str) -> Path:

@@ -25,7 +25,7 @@ from neighbours.announcers import SHOP, KeepalivedKind, Kind, KubeVip, MetalLb, 
 from neighbours.controlplane import ControlPlane, missing
 from neighbours.pages import replace_table, surroundings
 from neighbours.scene import READY_S, Street, a_street_alone, end_by_signals
-from neighbours.versions import METALLB
+from neighbours.versions import WHOLE
 
 INTERVAL_S = 0.002  # the VIPs take turns: each is asked for every 12 ms
 _ADDRESSES = 300
@@ -66,7 +66,7 @@ class Several(Kind):
         super().__init__(plane, hosts)
         self.kinds: list[Kind] = [
             Elected(plane, hosts),
-            MetalLb(plane, hosts, METALLB[-1], alone=1),
+            MetalLb(plane, hosts, WHOLE[-1], alone=1),
             KubeVip(plane, hosts, alone=2, timing=(15, 10, 2)),
             KubeVip(plane, hosts, alone=3, timing=(5, 3, 1)),
             KeepalivedKind(plane, hosts, alone=4, interval_s=1.0),

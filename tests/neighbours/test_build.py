@@ -65,3 +65,24 @@ def test_packages_that_kubelets_need_are_installed_for_them_alone():
     said = steps("neighbours", "NEIGHBOURS=shipped")
     assert "buildah containernetworking-plugins" in said
     assert "buildah" not in steps("neighbours")
+
+
+def test_stub_adds_the_types_for_bgp_that_an_older_version_lacks(tmp_path):
+    types = tmp_path / "source" / "api" / "v1beta1" / "frrconfiguration_types.go"
+    types.parent.mkdir(parents=True)
+    types.write_text("package v1beta1\n\ntype Advertise struct {\n\tAllowed string\n}\n", encoding="ascii")
+    types.chmod(0o444)
+    build.stub_frr_k8s(tmp_path / "source", tmp_path / "copy")
+    assert (tmp_path / "copy" / types.relative_to(tmp_path / "source")).read_text(encoding="ascii") == (
+        "package v1beta1\n\n"
+        "type Advertise struct {\n\tPrefixesWithAsPathPrepend []AsPathPrependPrefixes\n\tAllowed string\n}\n\n"
+        "type AsPathPrependPrefixes struct {\n\tAsPathPrepend uint8\n\tPrefixes []string\n}\n"
+    )
+
+
+def test_stub_of_a_version_that_looks_otherwise_is_refused(tmp_path):
+    types = tmp_path / "source" / "api" / "v1beta1" / "frrconfiguration_types.go"
+    types.parent.mkdir(parents=True)
+    types.write_text("package v1beta1\n", encoding="ascii")
+    with pytest.raises(ValueError, match="type Advertise struct"):
+        build.stub_frr_k8s(tmp_path / "source", tmp_path / "copy")

@@ -103,7 +103,10 @@ class Course:
             self.followed = chosen
 
     def _rank(self, node: str) -> bytes:
-        """The lowest of the nodes that are up announces (`ShouldAnnounce` in MetalLB's speaker, 0.14 to 0.16)."""
+        """The lowest of the nodes that are up announces (`ShouldAnnounce` in MetalLB's speaker, 0.14 to 0.16).
+
+        From 0.16.2 on the weights of `preferredNodeSelectors` come before it, which agents may not read.
+        """
         return sha256(f"{node}#{self.elected_by}".encode()).digest()
 
 
