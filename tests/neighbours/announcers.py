@@ -7,7 +7,7 @@ announced by the same node: so what the guard costs or saves is seen in one run,
 import secrets
 import signal
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from hashlib import sha256
 from ipaddress import IPv4Address
 from pathlib import Path
@@ -20,7 +20,7 @@ from arpguard_lab.cluster import objects
 from arpguard_lab.peers.programs import ROUTER_ID, Keepalived, holds
 from arpguard_lab.topology import Host, HostProcess
 from neighbours.controlplane import BINARIES, ControlPlane
-from neighbours.versions import KUBE_VIP
+from neighbours.versions import KUBE_VIP, STUBBED
 
 Json = dict[str, Any]
 
@@ -95,6 +95,7 @@ class Kind(ABC):
     components: Sequence[str] = ()
     watched = "leases.coordination.k8s.io"  # what says who announces
     line = "{.object.spec.holderIdentity}"  # and how
+    columns: Collection[str] | None = None  # those that mean something for it; None: all
 
     def __init__(self, plane: ControlPlane, hosts: Sequence[Host], alone: int = 0) -> None:
         """`alone`: a number; then it has one Service, of a class of its own, and others like it may run beside it."""
@@ -217,7 +218,7 @@ class MetalLb(Kind):
     def __init__(self, plane: ControlPlane, hosts: Sequence[Host], version: str, alone: int = 0) -> None:
         super().__init__(plane, hosts, alone)
         self.version = version
-        self.name = f"MetalLB {version}"
+        self.name = f"MetalLB {version}{', BGP types stubbed' if version in STUBBED else ''}"
         self._pods: dict[str, str] = {}
         self._controller: Announcer | None = None
 
@@ -279,6 +280,25 @@ class MetalLb(Kind):
         super().stop()
         if self._controller is not None:
             self._controller.kill(signal.SIGKILL)
+
+
+class MetalLbDelegated(MetalLb):
+    """MetalLB beside a configuration that names its node as the owner and delegates to it: agents read no objects."""
+
+    mode = ""
+    components = ()
+    columns = ("steady", "API group away, agent restarts")  # a node that an operator names does not move
+
+    def __init__(self, plane: ControlPlane, hosts: Sequence[Host], version: str) -> None:
+        super().__init__(plane, hosts, version)
+        self.name += ", `delegated`"
+
+    def owner(self) -> Host | None:
+        first = _preference(GUARDED_VIP, map(node_of, self.hosts))[0]
+        return next(host for host in self.hosts if node_of(host) == first)
+
+    def configuration(self, owner: Host | None) -> str:
+        return _delegated(owner)
 
 
 class KubeVip(Kind):
@@ -384,9 +404,7 @@ class KeepalivedKind(Kind):
 
     def configuration(self, owner: Host | None) -> str:
         self._owner = owner
-        if owner is None:
-            return ""
-        return f"vips: [{{address: {GUARDED_VIP}, owner: {{node: {node_of(owner)}, delegated: true}}}}]\n"
+        return _delegated(owner)
 
 
 # ---- objects -----------------------------------------------------------------------------------------------------
@@ -401,6 +419,13 @@ def _like(vip: IPv4Address, nodes: Iterable[str]) -> IPv4Address:
 def _preference(vip: Address, nodes: Iterable[str]) -> list[str]:
     """In which order MetalLB prefers nodes for an address (its speaker/layer2_controller.go)."""
     return sorted(nodes, key=lambda node: sha256(f"{node}#{vip}".encode()).digest())
+
+
+def _delegated(owner: Host | None) -> str:
+    """The setting by which the guard lets that node's announcer through."""
+    if owner is None:
+        return ""
+    return f"vips: [{{address: {GUARDED_VIP}, owner: {{node: {node_of(owner)}, delegated: true}}}}]\n"
 
 
 def _endpoints(name: str, hosts: Sequence[Host]) -> list[Json]:

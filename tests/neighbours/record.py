@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from ipaddress import IPv4Address
 from pathlib import Path
 
-from neighbours.announcers import SHOP, KeepalivedKind, node_of
+from neighbours.announcers import SHOP, KeepalivedKind, MetalLbDelegated, node_of
 from neighbours.controlplane import BINARIES, ControlPlane, missing
 from neighbours.scene import Street, a_street, end_by_signals, pins
 from neighbours.table import ROWS, name_of
@@ -128,7 +128,8 @@ def main() -> int:
         print(f"neighbours: skipped: {why}")
         return 0
     end_by_signals()
-    rows = [make for make in ROWS if make is not KeepalivedKind]
+    silent = (KeepalivedKind, MetalLbDelegated)  # of which there is nothing, or nothing more, to record
+    rows = [make for make in ROWS if getattr(make, "func", make) not in silent]
     with tempfile.TemporaryDirectory(prefix="arpguard-record-") as temporary, pins() as pin_root:
         for number, make in enumerate(rows):
             if not asked.row or any(text in name_of(make) for text in asked.row):

@@ -27,11 +27,11 @@ from arpguard.errors import ArpguardError
 from arpguard.units import NS_PER_MS, NS_PER_S
 from arpguard_lab.cluster.bench import Watch
 from arpguard_lab.topology import Host
-from neighbours.announcers import KeepalivedKind, Kind, KubeVip, MetalLb, node_of
+from neighbours.announcers import KeepalivedKind, Kind, KubeVip, MetalLb, MetalLbDelegated, node_of
 from neighbours.controlplane import BINARIES, missing
 from neighbours.pages import kept_rows, replace_table, surroundings
 from neighbours.scene import READY_S, Street, a_street, end_by_signals, pins
-from neighbours.versions import METALLB
+from neighbours.versions import METALLB, WHOLE
 
 INTERVAL_S = 0.02
 STEADY = 1000
@@ -143,6 +143,7 @@ COLUMNS: dict[str, Column] = {
 }
 ROWS: list[Callable[..., Kind]] = [
     *(partial(MetalLb, version=version) for version in METALLB),
+    partial(MetalLbDelegated, version=WHOLE[-1]),
     partial(KubeVip, election=False),
     partial(KubeVip, election=True),
     KeepalivedKind,
@@ -313,6 +314,8 @@ def judge(bare: Seen, guarded: Seen, moves: int) -> list[str]:
 def run_row(make: Callable[..., Kind], columns: Iterable[str], folder: Path, pin_root: Path) -> Iterable[Cell]:
     with a_street(folder, pin_root, make) as street:
         for column in columns:
+            if street.kind.columns is not None and column not in street.kind.columns:
+                continue
             yield run_cell(partial(measure, street, column))
 
 
