@@ -24,8 +24,9 @@
 #   make neighbours  the guard beside real announcers on a real control plane; half an hour, and as long again to build
 #                them with Go, once. The table is in docs/neighbours.md; NEIGHBOURS=takeover is for docs/performance.md,
 #                NEIGHBOURS='table --row 0.15.3 --column partition' for a part, NEIGHBOURS=resting an hour in which
-#                nothing happens, NEIGHBOURS=burst a thousand VIPs at once, and after `make image-build`
-#                NEIGHBOURS=shipped the install on real kubelets
+#                nothing happens, NEIGHBOURS=burst a thousand VIPs at once, NEIGHBOURS=lab the lab's scenarios and the
+#                tests of the API's rules on a real server, and after `make image-build` NEIGHBOURS=shipped the install
+#                on real kubelets
 #   make kernels  the guard on kernels of the distribution, emulated by QEMU: tests that depend on the kernel, and the
 #                real kube-proxy in IPVS mode; 45 minutes for each kernel, and it builds Kubernetes with Go, once.
 #                ARPGUARD_KERNEL=6.12, or =arm64, runs one of them, and ARPGUARD_SUITE=bond only suites with that in their names. The tables are in docs/kernels.md and docs/neighbours.md
@@ -158,7 +159,7 @@ bench: apt-dev .venv/.dev
 
 NEIGHBOURS := table
 # Where there is no Go for this machine nothing is built, and what needs the programs says so and is skipped.
-neighbours: $(if $(findstring shipped,$(NEIGHBOURS)),apt-neighbours) .venv/.dev $(GO)
+neighbours: $(if $(findstring shipped,$(NEIGHBOURS)),apt-neighbours) .venv/.dev $(GO) $(if $(findstring lab,$(NEIGHBOURS)),$(TOOLS))
 	PYTHONPATH=tests $(BIN)/python -m neighbours.build .cache/neighbours/bin
 	PYTHONPATH=tests $(BIN)/python -m neighbours.$(NEIGHBOURS) --write docs/$(if $(findstring takeover,$(NEIGHBOURS)),performance,neighbours).md
 
