@@ -6,7 +6,7 @@ its process is a small one.
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
-from typing import Any, TypeAlias
+from typing import Any
 
 from arpguard.core.vouching.voucher import (
     AdoptedTerm,
@@ -21,8 +21,6 @@ from arpguard.core.vouching.voucher import (
     VoucherEffect,
 )
 
-Tell: TypeAlias = Callable[[str, Mapping[str, Any]], None]
-
 _ENDS = {SeenBound: "bound seen", Decided: "term decided", EpochOver: "epoch over"}
 
 
@@ -32,7 +30,7 @@ class TracedVoucher(Voucher):
     `heard_ns`: when the pong came that is passed on next, which only its caller knows.
     """
 
-    def __init__(self, instance: str, tell: Tell) -> None:
+    def __init__(self, instance: str, tell: Callable[[str, Mapping[str, Any]], None]) -> None:
         super().__init__(instance)
         self._tell = tell
         self.heard_ns = 0
