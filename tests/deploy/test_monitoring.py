@@ -11,7 +11,7 @@ from prometheus_client.process_collector import ProcessCollector
 
 from arpguard.config.files import parse_config
 from arpguard.core.auditing import AuditFinding
-from arpguard.kube.writer import Outcome
+from arpguard.kube.writer import Written
 from arpguard.observe.cluster import CLUSTER
 from arpguard.observe.metrics import SPECS
 from arpguard.verdict import VIP_KINDS, Hook, Reason, Verdict, Vouched
@@ -28,7 +28,7 @@ VALUES = {
     "mode": {"observe", "enforce"},
     "action": {"observed", "enforced"},
     "hook": {hook.name.lower() for hook in Hook},
-    "outcome": {"delivered", "limited", "lost", "received", *(kind.__name__.lower() for kind in get_args(Outcome))},
+    "outcome": {"delivered", "limited", "lost", "received", *(kind.__name__.lower() for kind in get_args(Written))},
     "what": {
         *("entry", "program", "control", "heartbeat", "revocation", "claim", "vouched", "tried"),
         *(what.name.lower() for what in Vouched),
