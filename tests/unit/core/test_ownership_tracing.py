@@ -66,8 +66,8 @@ def test_events_are_told_with_their_arguments_and_have_the_same_effects():
         each.heartbeat_seen("b", BEAT, NOW)
         each.claim_seen(VIP, CLAIM, NOW + 1)
     assert lines == [
-        ("heartbeat seen", {"of": "b", "found": plain(BEAT)}),
-        ("claim seen", {"vip": str(VIP), "found": plain(CLAIM)}),
+        ("heartbeat seen", {"of": "b", "found": plain(BEAT), "now_ns": NOW}),
+        ("claim seen", {"vip": str(VIP), "found": plain(CLAIM), "now_ns": NOW + 1}),
     ]
     assert ownership.want([VIP], NOW + 2) == plain_one.want([VIP], NOW + 2)
     assert ownership.holder(VIP, NOW + 3) == plain_one.holder(VIP, NOW + 3)
@@ -89,7 +89,7 @@ def test_an_argument_without_a_name_is_left_out():
     del lines[:]
 
     ownership.own_claims_listed([CLAIM], NOW, NOW + 1)
-    assert lines == [("own claims listed", {"sent_ns": NOW})]
+    assert lines == [("own claims listed", {"sent_ns": NOW, "now_ns": NOW + 1})]
 
 
 def test_times_are_told_when_they_change():
