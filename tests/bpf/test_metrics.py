@@ -540,5 +540,15 @@ def test_audits_are_counted_by_finding_and_their_answers_by_vip(guarded):
     assert guarded.value("audit_age_seconds") >= 90
 
 
+def test_vip_that_nobody_has_to_answer_for_is_not_among_those_with_no_answer(guarded):
+    """The alert VIPAnsweredByNobody fires for each 0, and such a silence is no problem in the status."""
+    book = guarded.node.audits
+    book.settle(judge(EntryKey(LO, VIP), "eth0", Expected("node-2", may_be_silent=True), {}, boot_ns()))
+    book.settle(judge(EntryKey(LO, OTHER_VIP), "eth0", Expected("node-2"), {}, boot_ns()))
+
+    assert guarded.series("vip_answers") == {(str(OTHER_VIP),): 0}
+    assert guarded.series("audited_vips") == {("owner",): 1, ("none",): 1, ("another",): 0, ("several",): 0}
+
+
 def test_without_an_audit_its_age_is_not_said(guarded):
     assert guarded.value("audit_age_seconds") is None

@@ -176,10 +176,11 @@ def _vouching(sample: NodeSample) -> Iterator[Row]:
 
 
 def _answers(sample: NodeSample) -> Iterator[Row]:
-    """Wrong answers come first."""
+    """Wrong answers come first. Silence is left out where no host has to answer: a 0 is a reason to worry."""
     wrong, found = sample.node.audits.wrong(MAX_AUDITED), sample.node.audits.found.values()
+    heard = (audited for audited in found if not (audited.is_right and audited.finding is AuditFinding.NONE))
     macs: dict[str, int] = {}
-    for audited in itertools.chain(wrong, found):
+    for audited in itertools.chain(wrong, heard):
         vip = str(audited.key.vip)
         if vip in macs or len(macs) < MAX_AUDITED:
             macs[vip] = max(macs.get(vip, 0), audited.macs)
@@ -327,7 +328,7 @@ _NODE: tuple[spec.Spec[NodeSample], ...] = (
     spec.Gauge(
         "arpguard_vip_answers",
         "MACs that answered when this node last audited the VIP; one node audits each VIP, and at most 1000 VIPs are "
-        "listed, those with a wrong answer first",
+        "listed, those with a wrong answer first; a VIP is left out if no host has to answer for it, and none does",
         "when it is above 1: several hosts answer for the VIP; or 0: none does",
         _answers,
         ("vip",),
