@@ -229,15 +229,19 @@ def judge(key: EntryKey, link: str, expected: Expected, heard: Mapping[MacAddres
     return Audited(key, link, expected, finding, answers, asked_ns)
 
 
-def replied(key: EntryKey, entry: VipEntry, mac: MacAddress, time_ns: int) -> Decision:
-    """What the kernel reports of a stranger's reply to a question of this node, as far as lists show it."""
+def replied(key: EntryKey, entry: VipEntry, mode: Mode, mac: MacAddress, time_ns: int) -> Decision:
+    """What the kernel reports of a stranger's reply to a question of this node, as far as lists show it.
+
+    `mode`: the node's. The kernel lets a reply pass that may be the owner's as far as the entry tells.
+    """
+    is_judged = entry.kind is Kind.OWNED or (entry.kind is not Kind.DELEGATED and entry.owner_mac != ZERO_MAC)
     return Decision(
         time_ns=time_ns,
         key=key,
-        verdict=Verdict.CONFLICT,
+        verdict=Verdict.CONFLICT if is_judged else Verdict.REPORT,
         reason=Reason.CONFLICT,
         hook=Hook.TC_INGRESS,
-        mode=entry.mode or Mode.OBSERVE,
+        mode=entry.mode or mode,
         kind=entry.kind,
         op=ArpOp.REPLY if key.vip.version == 4 else NdType.ADVERTISEMENT,
         spa=key.vip,

@@ -226,6 +226,6 @@ class Auditing:
         for answer in audited.answers:
             if entry is None or answer.fits or (audited.key, answer.mac) in self._reported:
                 continue
-            claim = replied(audited.key, entry, answer.mac, audited.asked_ns)
+            claim = replied(audited.key, entry, self._settings.config.mode, answer.mac, audited.asked_ns)
             report = Report(self._node.decisions.received, audited.link, claim, 1, audited.asked_ns)
             self._node.conflicts.add(report, answer.claimant)

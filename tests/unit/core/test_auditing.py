@@ -23,6 +23,7 @@ from arpguard.core.auditing import (
 )
 from arpguard.core.claimants import OUTSIDE, Claimant, ClaimantKind
 from arpguard.core.conflicts import KnownOwner
+from arpguard.core.decisions import ConflictLog, Report
 from arpguard.core.members import Member
 from arpguard.model import EntryKey, Link, Owner, OwnerKind, Vip, VipEntry
 from arpguard.units import NS_PER_S
@@ -406,9 +407,28 @@ def test_vip_is_on_a_link_that_has_its_subnet(vip, found):
 
 @pytest.mark.parametrize(("vip", "op"), [(VIP, 2), (VIP6, 136)], ids=["ARP", "neighbour discovery"])
 def test_strangers_reply_is_listed_as_a_conflict(vip, op):
-    entry = VipEntry(Kind.FOREIGN, Mode.ENFORCE, link_mac=M, primary=vip + 1)
-    found = replied(EntryKey(2, vip), entry, STRANGER, 7)
+    entry = VipEntry(Kind.FOREIGN, Mode.ENFORCE, link_mac=M, owner_mac=M, primary=vip + 1)
+    found = replied(EntryKey(2, vip), entry, Mode.OBSERVE, STRANGER, 7)
 
     assert (found.reason, found.verdict, found.mode, found.op) == (Reason.CONFLICT, Verdict.CONFLICT, Mode.ENFORCE, op)
     assert (found.spa, found.tpa, found.sha, found.tha, found.time_ns) == (vip, vip + 1, STRANGER, M, 7)
-    assert replied(EntryKey(2, vip), VipEntry(Kind.FOREIGN), STRANGER, 7).mode is Mode.OBSERVE
+
+
+@pytest.mark.parametrize(
+    ("entry", "mode", "dropped"),
+    [
+        (VipEntry(Kind.OWNED), Mode.ENFORCE, True),
+        (VipEntry(Kind.OWNED), Mode.OBSERVE, False),
+        (VipEntry(Kind.OWNED, Mode.OBSERVE), Mode.ENFORCE, False),
+        (VipEntry(Kind.OWNED, Mode.ENFORCE), Mode.OBSERVE, True),
+        (VipEntry(Kind.FOREIGN, owner_mac=M), Mode.ENFORCE, True),
+        (VipEntry(Kind.FOREIGN), Mode.ENFORCE, False),
+        (VipEntry(Kind.DELEGATED, owner_mac=M), Mode.ENFORCE, False),
+    ],
+    ids=str,
+)
+def test_strangers_reply_is_listed_as_dropped_where_the_kernel_drops_it(entry, mode, dropped):
+    log = ConflictLog()
+    log.add(Report(1, "eth0", replied(KEY, entry, mode, STRANGER, 7), 1, 7))
+
+    assert [(claim.dropped, claim.is_certain) for claim in log.newest()] == [(dropped, True)]
