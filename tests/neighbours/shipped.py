@@ -34,10 +34,12 @@ from neighbours.scene import Server
 NODES = 2
 HOME, NAME, SHOP = "arpguard", "arpguard", "shop"
 VIPS = [vip(50), vip(51), vip(52), vip(53)]
+DELEGATED = vip(60)  # the first node's kernel answers for it, with the guard and without
 NO_SUCH_IMAGE = "localhost/arpguard:not-there"
 SILENCE_MS = 1500  # of a rolling update whose image is not there, at most
 _PINS = f"/sys/fs/bpf/{NAME}"
 _READY_S, _ROLLOUT_S, _GONE_S = 600.0, 600.0, 300.0
+REMOVED_S = 30.0  # by then no guard is left, counted from the end of the operator's command
 _AFTER_S = 3.0
 _BAD_IMAGE_S = 45.0
 _INTERVAL_S = 0.005
@@ -97,8 +99,9 @@ class Cluster(KubeBench):
         self.configure(self.config(mode))
 
     def config(self, mode: str = "enforce", *_: object, **__: object) -> str:
-        """Ranges, and the link."""
-        return f"mode: {mode}\ninterfaces: [eth0]\nranges: [198.51.100.0/24]\n"
+        """Ranges, the link, and a VIP that another program answers for."""
+        vips = f"[{{address: {DELEGATED}, owner: {{node: {self.nodes[0].name}, delegated: true}}}}]"
+        return f"mode: {mode}\ninterfaces: [eth0]\nranges: [198.51.100.0/24]\nvips: {vips}\n"
 
     def rollout(self, limit_s: float = _ROLLOUT_S) -> None:
         """Waits until it is through."""
@@ -230,31 +233,52 @@ def node_stop(cluster: Cluster) -> Iterator[Row]:
 
 
 def uninstall(cluster: Cluster) -> Iterator[Row]:
-    """In every order."""
+    """In every order; meanwhile clients ask for a VIP that is not arpguard's to answer for."""
     folder = cluster.folder / "install"
-    orders: list[tuple[str, Callable[[], None], bool]] = [
-        ("the DaemonSet first, as documented", lambda: _as_documented(cluster), False),
-        ("`kubectl delete -k` of all at once", lambda: cluster.delete("-k", folder, "--wait=false"), True),
-        ("the namespace", lambda: cluster.delete("namespace", HOME, "--wait=false"), True),
-    ]
-    for text, action, may_stay in orders:
+    orders: dict[str, Callable[[], None]] = {
+        "the DaemonSet first, as documented": lambda: _as_documented(cluster),
+        "`kubectl delete -k` of all at once": lambda: cluster.delete("-k", folder, "--wait=false"),
+        "the namespace": lambda: cluster.delete("namespace", HOME, "--wait=false"),
+    }
+    cluster.nodes[0].bind(DELEGATED, "lo")
+    for text, action in orders.items():
         if cluster.is_gone("-n", HOME, f"daemonset/{NAME}"):
             cluster.install("enforce")
             cluster.rollout(_READY_S)
             cluster.settle(VIPS, limit_s=60.0)
-        action()
-        cluster.until(lambda: not cluster.agents(), _GONE_S, "no agent runs")
-        pinned = cluster.pinned()
-        if not cluster.is_gone("namespace", HOME):
-            cluster.let_claims_go()
-            cluster.delete("-k", folder)
-        cluster.until(lambda: cluster.is_gone("namespace", HOME), _GONE_S, "the namespace is gone")
-        if pinned:
-            cleanup(cluster)
-        left = f"guard left on {len(pinned)} of {len(cluster.nodes)} nodes"
-        was = f"{left}{f', on {len(cluster.pinned())} after deploy/cleanup' if pinned else ''}; namespace gone"
-        has_to = "namespace goes; deploy/cleanup takes what stays" if may_stay else "nothing is left"
-        yield Row(f"uninstall: {text}", has_to, was, (may_stay or not pinned) and not cluster.pinned())
+        with cluster.watch([DELEGATED], _INTERVAL_S) as watch:
+            action()
+            pinned = _left(cluster)
+        yield removal(text, pinned, watch)
+        _clear(cluster, pinned)
+
+
+def _left(cluster: Cluster) -> list[str]:
+    """The nodes on which a guard is left when its time is over; none as soon as all is gone."""
+    deadline = time.monotonic() + REMOVED_S
+    while (cluster.agents() or cluster.pinned()) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    return cluster.pinned()
+
+
+def removal(done: str, pinned: Sequence[str], watch: Watch) -> Row:
+    """Right if nothing is left, and no VIP of another owner lost a request."""
+    lost = watch.stream.lost(DELEGATED)
+    was = f"guard left on {len(pinned)} of {NODES} nodes; {lost} of {watch.sent} requests lost"
+    has_to = f"nothing is left after {REMOVED_S:g} s; a VIP of another owner loses no request"
+    return Row(f"uninstall: {done}", has_to, was, not pinned and not lost and watch.sent > 0)
+
+
+def _clear(cluster: Cluster, pinned: Sequence[str]) -> None:
+    """What is left goes, too, so that the next order has a clean start."""
+    cluster.until(lambda: not cluster.agents(), _GONE_S, "no agent runs")
+    if not cluster.is_gone("namespace", HOME):
+        cluster.let_claims_go()
+        cluster.delete("-k", cluster.folder / "install")
+    cluster.until(lambda: cluster.is_gone("namespace", HOME), _GONE_S, "the namespace is gone")
+    if pinned:
+        cleanup(cluster)
+        cluster.until(lambda: not cluster.pinned(), _GONE_S, "deploy/cleanup takes what is left")
 
 
 def _as_documented(cluster: Cluster) -> None:
