@@ -312,6 +312,16 @@ def test_table_says_who_answered_and_what_the_guard_leaves(replayed):
     assert max(map(len, done.stdout.splitlines())) <= 100
 
 
+@pytest.mark.parametrize("width", [80, 120])
+def test_frames_are_shown_with_their_macs_at_any_width(replayed, monkeypatch, width):
+    monkeypatch.setenv("COLUMNS", str(width))
+    lines = replayed(pcap([an_arp_reply(sha=THIRD)]), *NAMES).stdout.splitlines()
+
+    assert f"{VIP} is-at {THIRD}" in lines[1]
+    assert max(map(len, lines)) <= width
+    assert ("TIME" in lines[0]) == (width == 120)
+
+
 def test_address_that_nobody_guards_is_told_when_two_answer(replayed, config):
     frames = [an_arp_reply(sha=mac, spa=TESTER_IP, tpa=VIP) for mac in (THIRD, OWNER)] * 2
     done = replayed(pcap(frames), "--summary")

@@ -196,7 +196,7 @@ def _conflicts(answers: Sequence[tuple[str, pb.ListConflictsResponse]], filters:
     found.sort(key=lambda row: (row[1].last_time.seconds, row[1].last_time.nanos), reverse=True)
     rows = [(node, *tables.conflict_cells(claim)) for node, claim in found]
     head = ("NODE", *tables.CONFLICT_COLUMNS)
-    return render.table(head, rows, yielding="REASON") if rows else tables.no_conflicts(filters)
+    return render.table(head, rows, "WHO", tables.SPARE_OF_CONFLICTS) if rows else tables.no_conflicts(filters)
 
 
 def explanations(options: argparse.Namespace) -> View[pb.ExplainVipResponse]:

@@ -16,6 +16,8 @@ PAGE_WIDTH = 100
 WIDEST = 1 << 16
 _NARROWEST = 80  # below, the terminal wraps: there is nothing left to shorten
 _GAP = "  "
+_WHOLE = frozenset({"VIP", "MAC", "FROM", "CLAIMED BY"})  # half an address is none
+_ADDRESS_WIDTH = 39  # of the longest IPv6 address: what is longer is none
 _BOLD, _RED, _GREEN, _YELLOW, _RESET = "\x1b[1m", "\x1b[31m", "\x1b[32m", "\x1b[33m", "\x1b[0m"
 
 
@@ -68,30 +70,47 @@ def table_width() -> int:
 class Columns:
     """The widths of a table's columns; they grow with the rows, and shrink together where the page ends.
 
-    The column `yielding` shrinks first, down to its title. Columns of whole numbers stand to the right.
+    The columns `spare` are left out first, one after the other; then the column `yielding` shrinks, down to its title.
+    Columns of addresses do not shrink. Columns of whole numbers stand to the right.
     """
 
-    def __init__(self, head: Sequence[str], yielding: str = "") -> None:
+    def __init__(self, head: Sequence[str], yielding: str = "", spare: Sequence[str] = ()) -> None:
         self._yielding = list(head).index(yielding) if yielding else None
+        self._spare = [list(head).index(title) for title in spare]
         self._head = [Styled(title, _BOLD) for title in head]
         self._widths = [len(title) for title in head]
         self._numbers = [True] * len(head)
+        self._shown = list(range(len(head)))
 
     def add(self, row: Sequence[object]) -> None:
         """Makes room for a row, as far as there is any."""
         page = table_width()
-        for index, value in enumerate(row):
-            self._numbers[index] &= isinstance(value, int)
-            self._widths[index] = min(max(self._widths[index], _columns_of(_cell(value).text)), page)
-        while sum(self._widths) + len(_GAP) * (len(self._widths) - 1) > page:
-            self._widths[self._too_wide()] -= 1
+        for place, value in enumerate(row):
+            self._numbers[place] &= isinstance(value, int)
+            self._widths[place] = min(max(self._widths[place], _columns_of(_cell(value).text)), page)
 
-    def _too_wide(self) -> int:
-        """The column to shorten first."""
+        while self._width() > page and self._spare:
+            self._shown.remove(self._spare.pop(0))
+        while self._width() > page and (index := self._too_wide()) is not None:
+            self._widths[index] -= 1
+
+    def keep(self) -> None:
+        """The columns are on the screen: from now on none is left out."""
+        self._spare = []
+
+    def _width(self) -> int:
+        return sum(self._widths[index] for index in self._shown) + len(_GAP) * (len(self._shown) - 1)
+
+    def _too_wide(self) -> int | None:
+        """The column to shorten first; None if no column can be."""
         index = self._yielding
         if index is not None and self._widths[index] > len(self._head[index].text):
             return index
-        return self._widths.index(max(self._widths))
+        able = [each for each in self._shown if self._widths[each] > 1 and not self._is_whole(each)]
+        return max(able, key=self._widths.__getitem__, default=None)
+
+    def _is_whole(self, index: int) -> bool:
+        return self._head[index].text in _WHOLE and self._widths[index] <= _ADDRESS_WIDTH
 
     def head(self) -> str:
         """The line with the titles."""
@@ -99,13 +118,14 @@ class Columns:
 
     def line(self, row: Sequence[object]) -> str:
         """A row as a line."""
-        cells = zip(row, self._widths, self._numbers, strict=True)
-        return _GAP.join(_padded(_cell(value), width, right=right) for value, width, right in cells).rstrip()
+        cells = list(zip(row, self._widths, self._numbers, strict=True))
+        shown = (cells[index] for index in self._shown)
+        return _GAP.join(_padded(_cell(value), width, right=right) for value, width, right in shown).rstrip()
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[object]], yielding: str = "") -> str:
-    """Columns as wide as their widest cell if the page allows, two blanks apart; `yielding` as in Columns."""
-    columns, kept = Columns(head, yielding), list(rows)
+def table(head: Sequence[str], rows: Iterable[Sequence[object]], yielding: str = "", spare: Sequence[str] = ()) -> str:
+    """Columns as wide as their widest cell if the page allows, two blanks apart; the rest is as in Columns."""
+    columns, kept = Columns(head, yielding, spare), list(rows)
     for row in kept:
         columns.add(row)
     return "\n".join([columns.head(), *map(columns.line, kept)])

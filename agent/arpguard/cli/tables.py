@@ -44,6 +44,9 @@ from arpguard.verdict import REASONS
 
 CONFLICT_COLUMNS = ("VIP", "LINK", "CLAIMED BY", "WHO", "LAST", "REPORTS", "REASON", "CLAIM")
 DECISION_COLUMNS = ("TIME", "LINK", "VIP", "VERDICT", "REASON", "OP", "FROM")
+# What a narrow page can do without, in this order: the others say the same, or it is seldom another.
+SPARE_OF_CONFLICTS = ("REASON", "LINK", "REPORTS")
+SPARE_OF_DECISIONS = ("OP", "LINK", "COUNT")
 _AGENTS_PROBLEMS = "only a running agent knows problems"
 _NOT_ASKED = "read from the pinned objects by arpguard {}"
 _USUAL_OUTCOME = ("would suppress", "egress_not_owner", "request", ZERO_MAC)
@@ -308,7 +311,7 @@ def decisions(answer: pb.ListDecisionsResponse, filters: str = "") -> str:
     head = (*DECISION_COLUMNS, "COUNT")
     rows = [(*decision_row(found), found.count) for found in answer.decisions]
     return (
-        table(head, rows, yielding="REASON")
+        table(head, rows, "REASON", SPARE_OF_DECISIONS)
         if rows
         else nothing("decision", filters, "was reported since the agent started")
     )
@@ -326,8 +329,9 @@ class DecisionLines:
     """Decisions as they come, a line each; equal widths as far as they can be known beforehand."""
 
     def __init__(self) -> None:
-        self._columns = Columns((*DECISION_COLUMNS, "COUNT"), yielding="REASON")
+        self._columns = Columns((*DECISION_COLUMNS, "COUNT"), "REASON", SPARE_OF_DECISIONS)
         self._columns.add((*_USUAL_DECISION, ""))
+        self._columns.keep()
 
     def head(self) -> str:
         """The line with the titles."""
@@ -353,7 +357,7 @@ UNHEARD = """This list misses a host that only replies to requests: its replies 
 def conflicts(answer: pb.ListConflictsResponse, filters: str = "") -> str:
     """Which hosts claimed VIPs that are not theirs, or may not be."""
     rows = [conflict_cells(found) for found in answer.conflicts]
-    return table(CONFLICT_COLUMNS, rows, yielding="REASON") if rows else no_conflicts(filters)
+    return table(CONFLICT_COLUMNS, rows, "WHO", SPARE_OF_CONFLICTS) if rows else no_conflicts(filters)
 
 
 def no_conflicts(filters: str) -> str:

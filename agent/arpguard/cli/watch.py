@@ -191,10 +191,10 @@ _VIPS: tuple[Column[VipRate], ...] = (
 )
 _DECISIONS: tuple[Column[pb.Decision], ...] = (
     Column("TIME", lambda found: time_of_day(found.last_time)),
-    Column("LINK", lambda found: found.link),
+    Column("LINK", lambda found: found.link, WIDE),
     Column("VIP", lambda found: found.vip or NONE),
     Column("VERDICT", lambda found: in_style(outcome(found), "bold red" if found.verdict in _ALARMING else "")),
-    Column("REASON", lambda found: word(found, "reason")),
+    Column("REASON", lambda found: word(found, "reason"), yielding=True),
     Column("FROM", lambda found: found.sha, MEDIUM),
     Column("REPORTS", lambda found: f"{found.count:,}", WIDE, number=True),
     Column("LAST", lambda found: age(found.last_time), WIDE),

@@ -47,6 +47,37 @@ def test_column_that_yields_is_shortened_down_to_its_title_before_the_others():
     assert none.endswith("o…  dddddddd…")
 
 
+def test_addresses_are_cut_last_and_only_if_they_are_none(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    vip, mac = "2001:db8:1234:5678:9abc:def0:1234:5678", "02:00:00:00:00:50"
+    (_, line) = lines_of(table(("VIP", "MAC", "A", "B"), [(vip, mac, "a" * 30, "b" * 30)]))
+    (_, other) = lines_of(table(("VIP", "MAC", "A", "B"), [("v" * 90, mac, "a" * 30, "b" * 30)]))
+
+    assert line.startswith(f"{vip}  {mac}  aaa")
+    assert cell_len(line) == cell_len(other) == 80
+    assert mac in other
+
+
+def test_spare_columns_are_left_out_of_a_narrow_page_before_anything_is_cut(monkeypatch):
+    head, row = ("A", "B", "C", "N"), ("a" * 40, "b" * 20, "c" * 20, 7)
+    shown = {}
+    for width in (90, 80, 81):
+        monkeypatch.setenv("COLUMNS", str(width))
+        shown[width] = lines_of(table(head, [row], spare=("N", "B")))[1]
+
+    assert shown == {90: "  ".join(map(str, row)), 80: f"{row[0]}  {row[2]}", 81: f"{row[0]}  {row[2]}"}
+
+
+def test_column_that_is_on_the_screen_stays(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    columns = render.Columns(("A", "B"), spare=("B",))
+    columns.add(("a", "b"))
+    columns.keep()
+    columns.add(("a" * 90, "b"))
+
+    assert columns.line(("a" * 90, "b")).endswith("…  b")
+
+
 def test_owners_mac_is_shown_whole_whatever_else_there_is():
     vip = pb.Vip(address="192.0.2.10", link="eth0", owner="external 02:00:00:00:00:50", kind=1, mode=2)
     vip.reasons.extend(pb.ReasonCount(reason=reason, enforced=10**9) for reason in range(1, 29))

@@ -7,7 +7,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 from rich.cells import cell_len
 
-from arpguard.cli import audit, tables, words
+from arpguard.cli import audit, everywhere, tables, words
 from arpguard.cli.explanation import explanation
 from arpguard.v1 import agent_pb2 as pb
 from support.cli import DECISION, HOSTILE, VIP, lines_of
@@ -492,6 +492,41 @@ def test_conflict_says_who_it_is_in_words_that_fit(claimant, text, ago):
 
     assert line[head.index("WHO") : head.index("LAST")].strip() == text
     assert len(line) <= 100
+
+
+VIP6, MAC = "2001:db8:51::1234:5678", "02:00:00:00:00:99"
+
+
+@pytest.mark.parametrize("vip", ["198.51.100.250", VIP6])
+@pytest.mark.parametrize("width", [80, 120])
+def test_lists_show_addresses_whole_at_any_width(vip, width, ago, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(width))
+    who = pb.Claimant(kind="KIND_CLUSTER_NODE_WITHOUT_AGENT", node="node-2")
+    claim = pb.Conflict(
+        vip=vip, link="eth0", mac=MAC, last_time=ago(9), count=1, reason="REASON_UNVERIFIED_CLAIM", claimant=who
+    )
+    decision = pb.Decision(
+        vip=vip,
+        link="eth0",
+        sha=MAC,
+        mode="MODE_OBSERVE",
+        verdict="VERDICT_SUPPRESS",
+        reason="REASON_EGRESS_NOT_OWNER",
+        last_time=ago(9),
+        op="advertisement",
+    )
+    pages = [
+        tables.conflicts(pb.ListConflictsResponse(conflicts=[claim])),
+        everywhere._conflicts([("node-1", pb.ListConflictsResponse(conflicts=[claim]))], ""),
+        tables.decisions(pb.ListDecisionsResponse(decisions=[decision])),
+        tables.DecisionLines().text(pb.WatchDecisionsResponse(decision=decision)),
+    ]
+
+    for page in pages:
+        assert f"{vip} " in page
+        assert MAC in page
+        assert max(map(cell_len, page.splitlines())) <= width
+    assert ("REASON" in pages[0], " OP " in pages[2]) == (width == 120, width == 120)
 
 
 def test_claim_of_a_node_is_a_conflict_whatever_is_known_of_the_owner():

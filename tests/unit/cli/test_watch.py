@@ -246,6 +246,16 @@ def test_long_addresses_and_reasons_leave_the_macs_whole():
     assert any(line.startswith("192.0.2.10 ") and f"external {mac}" in line for line in lines)
 
 
+@pytest.mark.parametrize("vip", ["198.51.100.250", "2001:db8:51::1234"])
+@pytest.mark.parametrize("width", [80, 100, 120])
+def test_latest_decisions_say_from_which_mac_whole(vip, width):
+    mac = "02:00:00:00:00:99"
+    found = pb.Decision(vip=vip, link="eth0", sha=mac, mode=1, verdict="VERDICT_SUPPRESS", reason=28, count=1)
+    lines = drawn(replace(a_sample("eth0", vips=0), decisions=[found]), width, 24)
+
+    assert [line for line in lines if f"{vip} " in line and mac in line and "would suppress" in line], lines
+
+
 @pytest.mark.parametrize("size", [(80, 24), (120, 40)], ids=str)
 def test_view_fills_the_screen_with_the_busiest_and_the_latest(size):
     lines = drawn(a_sample(), *size)

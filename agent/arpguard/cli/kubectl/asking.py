@@ -60,7 +60,7 @@ def _decisions(answers: Sequence[tuple[str, pb.ListDecisionsResponse]], limit: i
     rows = [(node, *tables.decision_row(decision), decision.count) for node, decision in found[:limit]]
     head = ("NODE", *tables.DECISION_COLUMNS, "COUNT")
     nothing = tables.nothing("decision", filters, "was reported since the agents started")
-    return render.table(head, rows, yielding="REASON") if rows else nothing
+    return render.table(head, rows, "REASON", tables.SPARE_OF_DECISIONS) if rows else nothing
 
 
 def show_conflicts(options: argparse.Namespace) -> int:

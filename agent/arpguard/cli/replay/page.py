@@ -31,7 +31,9 @@ from arpguard.wire.ethernet import parse_ethernet
 
 _MOST_MACS = 10
 _FRAME_COLUMNS = ("NO", "TIME", "FRAME", "VIP", "VERDICT", "REASON")
-_USUAL_FRAME = ("00:00:00.000", "who-has 192.0.2.100 tell 192.0.2.100", "192.0.2.100", "would suppress", "")
+_SPARE_OF_FRAMES = ("VIP", "TIME")  # a narrow page does without: the frame has the one, its number leads to the other
+_USUAL = "who-has 198.51.100.50 tell 198.51.100.100"
+_USUAL_FRAME = ("00:00:00.000", _USUAL, "255.255.255.255", "would suppress", "egress_not_owner")
 _VIP_COLUMNS = ("VIP", "OWNER", "REQUESTS", "ANSWERED BY", "DECISIONS")
 _MAC_COLUMNS = ("MAC", "WHO", "ANSWERS", "ANNOUNCED", "ASKED", "FIRST", "LAST", "GUARDED")
 _ALARMING = (Verdict.CONFLICT,)
@@ -82,8 +84,9 @@ class FrameLines:
 
     def __init__(self, story: Story, form: str) -> None:
         self._story, self._form = story, form
-        self._columns = Columns(_FRAME_COLUMNS, yielding="FRAME")
+        self._columns = Columns(_FRAME_COLUMNS, "REASON", _SPARE_OF_FRAMES)
         self._columns.add((1, *_USUAL_FRAME))
+        self._columns.keep()
         self._shown = 0
 
     def show(self, found: Judged) -> None:
