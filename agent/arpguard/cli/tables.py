@@ -53,7 +53,7 @@ _USUAL_OUTCOME = ("would suppress", "egress_not_owner", "request", ZERO_MAC)
 _USUAL_DECISION = ("00:00:00", "eth0", "255.255.255.255", *_USUAL_OUTCOME)
 _NAME_WIDTH = 40
 _ROOM_FOR_SERVICES = 100  # columns; on a narrower page addresses would be cut
-_ALARMING = {pb.VERDICT_CONFLICT, pb.VERDICT_REPORT}
+_STYLES = {pb.VERDICT_CONFLICT: bad, pb.VERDICT_REPORT: careful}  # a reported claim is perhaps the owner's
 
 
 def status(answer: pb.GetStatusResponse) -> str:
@@ -319,8 +319,7 @@ def decisions(answer: pb.ListDecisionsResponse, filters: str = "") -> str:
 
 def decision_row(found: pb.Decision) -> tuple[object, ...]:
     """The cells of DECISION_COLUMNS."""
-    text = outcome(found)
-    verdict = bad(text) if found.verdict in _ALARMING else Styled(text)
+    verdict = _STYLES.get(found.verdict, Styled)(outcome(found))
     reason = word(found, "reason")
     return time_of_day(found.last_time), found.link, found.vip or NONE, verdict, reason, found.op, found.sha
 

@@ -33,7 +33,7 @@ from arpguard.v1 import agent_pb2 as pb
 
 _MOST_VIPS, _MOST_CLAIMS = 1000, 100  # in a document
 _TRYING = "no agent at {}: trying again"
-_ALARMING = {pb.VERDICT_CONFLICT, pb.VERDICT_REPORT}
+_VERDICT_STYLE = {pb.VERDICT_CONFLICT: "bold red", pb.VERDICT_REPORT: "yellow"}  # the latter may be the owner
 
 
 def watch(options: argparse.Namespace) -> int:
@@ -193,7 +193,7 @@ _DECISIONS: tuple[Column[pb.Decision], ...] = (
     Column("TIME", lambda found: time_of_day(found.last_time)),
     Column("LINK", lambda found: found.link, WIDE),
     Column("VIP", lambda found: found.vip or NONE),
-    Column("VERDICT", lambda found: in_style(outcome(found), "bold red" if found.verdict in _ALARMING else "")),
+    Column("VERDICT", lambda found: in_style(outcome(found), _VERDICT_STYLE.get(found.verdict, ""))),
     Column("REASON", lambda found: word(found, "reason"), yielding=True),
     Column("FROM", lambda found: found.sha, MEDIUM),
     Column("REPORTS", lambda found: f"{found.count:,}", WIDE, number=True),

@@ -9,6 +9,7 @@ from rich.cells import cell_len
 
 from arpguard.cli import audit, everywhere, tables, words
 from arpguard.cli.explanation import explanation
+from arpguard.cli.render import Styled, bad, careful
 from arpguard.v1 import agent_pb2 as pb
 from support.cli import DECISION, HOSTILE, VIP, lines_of
 
@@ -492,6 +493,13 @@ def test_conflict_says_who_it_is_in_words_that_fit(claimant, text, ago):
 
     assert line[head.index("WHO") : head.index("LAST")].strip() == text
     assert len(line) <= 100
+
+
+@pytest.mark.parametrize(
+    ("verdict", "style"), [("VERDICT_CONFLICT", bad("")), ("VERDICT_REPORT", careful("")), ("VERDICT_PASS", Styled(""))]
+)
+def test_decision_is_red_only_if_it_is_certainly_about_another_host_than_the_owner(verdict, style):
+    assert tables.decision_row(pb.Decision(verdict=verdict, reason=1))[3].style == style.style
 
 
 VIP6, MAC = "2001:db8:51::1234:5678", "02:00:00:00:00:99"

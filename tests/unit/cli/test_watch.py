@@ -14,6 +14,7 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
+from arpguard.cli import watch
 from arpguard.cli.client import Target, connected
 from arpguard.cli.polling import Poller, Rates, Sample, VipRate
 from arpguard.cli.watch import view
@@ -254,6 +255,16 @@ def test_latest_decisions_say_from_which_mac_whole(vip, width):
     lines = drawn(replace(a_sample("eth0", vips=0), decisions=[found]), width, 24)
 
     assert [line for line in lines if f"{vip} " in line and mac in line and "would suppress" in line], lines
+
+
+@pytest.mark.parametrize(
+    ("verdict", "style"), [("VERDICT_CONFLICT", "bold red"), ("VERDICT_REPORT", "yellow"), ("VERDICT_ANSWER", "")]
+)
+def test_only_what_is_certainly_not_the_owners_is_red(verdict, style):
+    """A rightful owner that answers the audit of a standalone node is reported, for it may be another host."""
+    cell = next(column.cell for column in watch._DECISIONS if column.title == "VERDICT")
+
+    assert cell(pb.Decision(verdict=verdict, reason=1)).style == style
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40)], ids=str)
