@@ -109,7 +109,7 @@ class RivalClaim:
 
 RECENT_NS = 300 * NS_PER_S  # how long a claim is a problem after it was last heard
 MAX_PROBLEMS = 20
-_PROBLEM = "a host that is not the owner claims {vip}: `arpguard conflicts` names it"
+CONTESTED = "a host that is not the owner claims {vip}: `arpguard conflicts` names it"
 
 
 class ConflictLog:
@@ -186,7 +186,7 @@ class ConflictLog:
         It does not say who: whoever claims with ever new MACs would make a new problem with each.
         """
         vips = {key.vip for key, claims in self._claims.items() if _is_contested(claims.values(), now_ns)}
-        told = [_PROBLEM.format(vip=vip) for vip in sorted(vips, key=address_order)]
+        told = [CONTESTED.format(vip=vip) for vip in sorted(vips, key=address_order)]
         return bounded(told, MAX_PROBLEMS)
 
     def latest_by_key(self) -> dict[EntryKey, RivalClaim]:

@@ -30,6 +30,7 @@ from arpguard.core.checkup.snapshot import (
 from arpguard.core.checkup.sysctls import NAMES, Sysctls
 from arpguard.core.checkup.table import CHECKS, examine
 from arpguard.core.cluster import Node, Service
+from arpguard.core.decisions import CONTESTED
 from arpguard.model import EntryKey, InterfaceAddress, Link, Route, Surroundings, VipEntry
 from arpguard.verdict import Kind, Mode
 
@@ -655,6 +656,40 @@ def test_claims_that_the_agent_heard(ago_s, expected):
     assert grade("vip-claimed", scene) == expected
     assert "(VRRP router 7), reports: 3" in said("vip-claimed", scene)[0].seen
     assert "switch" in said("vip-claimed", scene)[0].fix
+
+
+def rival(mac: str, vip: object = VIP, **changes) -> Rival:
+    return Rival(str(vip), "eth0", mac, "outside", 2, **changes)
+
+
+STRANGERS = [f"02:00:00:00:00:9{number}" for number in range(4)]
+
+
+def test_claims_of_one_vip_are_one_finding_that_names_each_mac():
+    claims = (*(rival(mac, ago_s=5.0) for mac in STRANGERS), rival(STRANGERS[0], "192.0.2.51", ago_s=3600.0))
+    first, second = said("vip-claimed", picture(agent=AgentWord("node-1", claims=claims)))
+
+    assert (first.about, first.grade) == (str(VIP), Grade.BAD)
+    assert first.seen.startswith("claimed on eth0 by ")
+    assert [f"{mac} (outside), reports: 2, 5 s ago" for mac in STRANGERS] == first.seen.split(" by ")[1].split("; ")
+    assert (second.about, second.grade) == ("192.0.2.51", Grade.WARN)
+
+
+@pytest.mark.parametrize(
+    ("problem", "ago_s", "told"),
+    [
+        (CONTESTED.format(vip=VIP), 5.0, False),
+        (f"audit: {STRANGERS[0]} (a host outside) answers for {VIP}, and so does another host", 5.0, False),
+        (f"audit: {STRANGERS[0]} (a host outside) answers for {VIP}, and so does another host", 3600.0, True),
+        (f"audit: {STRANGERS[1]} (a host outside) answers for {VIP}, and so does another host", 5.0, True),
+        (CONTESTED.format(vip="192.0.2.51"), 5.0, True),
+        (f"audit: no host answers for {VIP}, though node-2 should", 5.0, True),
+    ],
+)
+def test_problem_that_the_check_of_claims_shows_is_not_told_again(problem, ago_s, told):
+    word = AgentWord("node-1", (problem,), (rival(STRANGERS[0], ago_s=ago_s),))
+
+    assert (problem in [finding.seen for finding in said("agent", picture(**guarded(), agent=word))]) is told
 
 
 def test_claims_of_a_node_of_the_cluster_are_told_apart():

@@ -7,6 +7,7 @@ from arpguard.core.checkup.findings import Finding, bad, listed, ok, shell, skip
 from arpguard.core.checkup.kubernetes import is_of_vouching
 from arpguard.core.checkup.picture import Picture
 from arpguard.core.checkup.snapshot import AgentWord, Snapshot, Unread, needed
+from arpguard.core.checkup.vips import is_of_claim
 from arpguard.verdict import Mode
 
 NEEDED = ("CAP_BPF", "CAP_NET_ADMIN", "CAP_NET_RAW", "CAP_PERFMON")
@@ -66,7 +67,7 @@ def _no_agent(snapshot: Snapshot, absent: Unread) -> Finding:
 
 def _problems(word: AgentWord) -> Iterator[Finding]:
     for problem in word.problems:
-        if is_of_vouching(problem):
+        if is_of_vouching(problem) or is_of_claim(problem, word.claims):
             continue  # there is a check of it
         yield bad(problem, word.node, fix="see `arpguard status`, and the agent's log")
 

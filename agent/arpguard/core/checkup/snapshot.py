@@ -13,6 +13,8 @@ from arpguard.verdict import Mode
 
 T = TypeVar("T")
 
+_RECENT_S = 600
+
 
 @dataclass(frozen=True, slots=True)
 class Unread:
@@ -134,6 +136,11 @@ class Rival:
     count: int = 1
     of_node: bool = False
     ago_s: float = 0.0
+
+    @property
+    def is_recent(self) -> bool:
+        """Whether it still matters."""
+        return self.ago_s < _RECENT_S
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,20 +1,20 @@
 """Checks of VIPs: where they are bound, whose they are, and who answers for them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from arpguard.addresses import Address, MacAddress, vip_refusal
 from arpguard.core.checkup.answering import has, leaks, places
 from arpguard.core.checkup.findings import Finding, Grade, bad, listed, ok, shell, skip, summed_up, unknown, warn
 from arpguard.core.checkup.picture import KUBE_PROXY_DEVICE, Picture, otherwise
-from arpguard.core.checkup.snapshot import AddressOnLink, Unread, Wire
+from arpguard.core.checkup.snapshot import AddressOnLink, Rival, Unread, Wire
 from arpguard.core.claimants import virtual_router
 from arpguard.core.cluster import PREFIX, Service
+from arpguard.core.decisions import CONTESTED
 from arpguard.core.explaining import KINDS
 from arpguard.core.offers import offer_of
 from arpguard.model import Link, OwnerKind
 from arpguard.verdict import Kind
 
-_RECENT_S = 600
 # By how the owner is named: why it may be silent, and what to do.
 _SILENT_OWNER = {
     OwnerKind.NODE: "its owner is the node {node}: check whether the agent runs there, or name another owner",
@@ -390,15 +390,29 @@ def vip_claimed(picture: Picture) -> Iterator[Finding]:
     if isinstance(agent, Unread):
         yield unknown(f"only a running agent hears claims: {agent.why}")
         return
+
+    together: dict[tuple[str, str, bool], list[Rival]] = {}
     for claim in agent.claims:
+        together.setdefault((claim.vip, claim.link, claim.of_node), []).append(claim)
+    for (vip, link, of_node), claims in together.items():
         yield Finding(
-            Grade.BAD if claim.ago_s < _RECENT_S else Grade.WARN,
-            f"claimed on {claim.link} by {claim.mac} ({claim.who}), reports: {claim.count}, {claim.ago_s:.0f} s ago",
-            claim.vip,
-            *(_OF_A_NODE if claim.of_node else _OF_OUTSIDE),
+            Grade.BAD if any(claim.is_recent for claim in claims) else Grade.WARN,
+            f"claimed on {link} by {listed(map(_claimed_by, claims), comma='; ')}",
+            vip,
+            *(_OF_A_NODE if of_node else _OF_OUTSIDE),
         )
-    if not agent.claims:
+    if not together:
         yield ok("the agent has heard no other host claim a VIP")
+
+
+def _claimed_by(claim: Rival) -> str:
+    return f"{claim.mac} ({claim.who}), reports: {claim.count}, {claim.ago_s:.0f} s ago"
+
+
+def is_of_claim(problem: str, claims: Iterable[Rival]) -> bool:
+    """Whether an agent's problem is about a claim for which `vip_claimed` is bad."""
+    recent = [claim for claim in claims if claim.is_recent]
+    return any(claim.mac in problem or problem == CONTESTED.format(vip=claim.vip) for claim in recent)
 
 
 def _names(links: list[Link]) -> str:
