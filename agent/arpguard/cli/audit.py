@@ -12,6 +12,7 @@ from arpguard.cli.words import NONE, counted, seconds_since, span
 from arpguard.v1 import agent_pb2 as pb
 
 _COLUMNS = ("VIP", "LINK", "ANSWERS", "OWNER", "MAC", "WHO", "AGE")
+_EXTERNAL = "a host outside"  # what the API calls an owner that is no node, and has no known MAC
 _SHOWN = 4  # of the hosts that answer for one VIP
 _FINDINGS = {
     pb.Audit.FINDING_OWNER: "owner",
@@ -19,6 +20,7 @@ _FINDINGS = {
     pb.Audit.FINDING_ANOTHER: "another",
     pb.Audit.FINDING_SEVERAL: "several",
 }
+_WRONG = "the owner is not the only host that answers"
 _NOTHING = """this node has not audited any VIP yet, or other nodes audit all of them
 `arpguard audit ADDRESS` asks now, and `arpguard audit --all-nodes` shows what all nodes found"""
 
@@ -86,18 +88,28 @@ def _mac(answer: pb.Answer) -> Styled:
 
 
 def _who(found: pb.Audit, answer: pb.Answer) -> object:
-    """Whose a MAC is; for one that may be the owner's, nothing more is known."""
+    """Whose a MAC is; without a cluster nobody knows which MACs a node has."""
     outside = answer.claimant.kind == pb.Claimant.KIND_OUTSIDE
+    if answer.owner and outside and len(found.answers) > 1:
+        return "perhaps the owner"
     if answer.owner:
-        return "perhaps the owner" if outside and len(found.answers) > 1 else clean(found.owner) or NONE
+        guessed = outside and found.owner not in ("", _EXTERNAL, answer.mac)
+        return f"perhaps {clean(found.owner)}" if guessed else clean(found.owner) or NONE
     name = clean(answer.claimant.node) or claimant(pb.Conflict(claimant=answer.claimant))
     return bad("outside" if outside else name)
+
+
+def of_wrong(answer: pb.ListAuditsResponse, vip: str, link: str) -> str:
+    """A line for a list that does not show what an audit found; empty if that is right, on that VIP and link."""
+    listed = (found for found in answer.audits if vip in ("", found.vip) and link in ("", found.link))
+    wrong = {found.vip for found in listed if not found.right}
+    return f"`arpguard audit`: {counted(len(wrong), 'VIP')}: {_WRONG}" if wrong else ""
 
 
 def _verdict(audits: Sequence[pb.Audit]) -> Styled:
     wrong = len({found.vip for found in audits if not found.right})
     total = len({found.vip for found in audits})
     if wrong:
-        return bad(f"{counted(wrong, 'VIP')} of {total:,}: the owner is not the only host that answers")
+        return bad(f"{counted(wrong, 'VIP')} of {total:,}: {_WRONG}")
     silent = any(found.finding == pb.Audit.FINDING_NONE for found in audits)
     return good(f"{counted(total, 'VIP')}: {'no wrong host' if silent else 'only the owner'} answers")

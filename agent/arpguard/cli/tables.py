@@ -295,7 +295,9 @@ def claimant(claim: pb.Conflict) -> str:
 
 
 def _in_short(claim: pb.Conflict) -> str:
-    """The same, shorter, for a table."""
+    """The same, shorter, for a table. Perhaps it is the owner, whose MAC is not known."""
+    if claim.claimant.kind == pb.Claimant.KIND_OUTSIDE and not (is_conflict(claim) or claim.dropped):
+        return "unknown"
     return claimant(claim).replace("cluster node without an agent", "node, no agent").replace("cluster node", "node")
 
 

@@ -71,6 +71,7 @@ def test_each_host_that_answers_has_a_line_and_the_wrong_vip_is_the_first(shown)
         ),
         (an_audit("SEVERAL", STRANGERS, own=True), ["this node", STRANGER]),
         (an_audit("SEVERAL", *[pb.Answer(mac=OWNER, claimant=OUTSIDE, owner=True)] * 2), ["perhaps the owner"]),
+        (an_audit("OWNER", pb.Answer(mac=OWNER, claimant=OUTSIDE, owner=True)), ["perhaps node-1"]),
         (an_audit("SEVERAL", *[STRANGERS] * 9), ["and 5 more"]),
         (pb.Audit(vip="192.0.2.10", finding=99), ["192.0.2.10"]),
     ],
@@ -82,6 +83,38 @@ def test_what_is_found_in_words(run, agent, audit, words):
 
     assert code == (0 if audit.right else 1)
     assert not [word for word in words if word not in out], out
+
+
+@pytest.mark.parametrize("owner", ["a host outside", OWNER])
+def test_host_outside_that_owns_a_vip_is_not_guessed(shown, owner):
+    code, rows = shown(an_audit("OWNER", pb.Answer(mac=OWNER, claimant=OUTSIDE, owner=True), owner=owner))
+
+    assert code == 0
+    assert rows[1][3:] == [owner, OWNER, owner]
+
+
+SEVERAL = [pb.Answer(mac=mac, claimant=OUTSIDE, owner=True) for mac in (OWNER, STRANGER)]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("", True),
+        ("--vip 192.0.2.10", True),
+        ("--vip 192.0.2.11", False),
+        ("--link eth1", False),
+    ],
+)
+def test_list_of_claims_tells_what_the_agents_own_audit_found_besides(run, agent, words, said):
+    agent.prepared.answers["ListConflicts"] = pb.ListConflictsResponse()
+    agent.prepared.answers["ListAudits"] = pb.ListAuditsResponse(
+        audits=[an_audit("SEVERAL", *SEVERAL), an_audit("OWNER", OWNERS, vip="192.0.2.11")]
+    )
+    code, out, err = run("conflicts", *words.split())
+
+    assert (code, err) == (0, "")
+    last = out.splitlines()[-1]
+    assert (last == "`arpguard audit`: 1 VIP: the owner is not the only host that answers") is said
 
 
 def test_address_is_asked_for_now(run, agent):

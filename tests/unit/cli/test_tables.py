@@ -537,6 +537,17 @@ def test_lists_show_addresses_whole_at_any_width(vip, width, ago, monkeypatch):
     assert ("REASON" in pages[0], " OP " in pages[2]) == (width == 120, width == 120)
 
 
+def test_host_whose_claim_is_perhaps_the_owners_is_not_said_to_be_outside(ago):
+    found = pb.Conflict(
+        vip="198.51.100.50", mac=MAC, last_time=ago(9), reason="REASON_UNVERIFIED_CLAIM", claimant=pb.Claimant(kind=1)
+    )
+    text = tables.conflicts(pb.ListConflictsResponse(conflicts=[found]))
+
+    assert "perhaps its owner" in text
+    assert "unknown" in text
+    assert "outside" not in text
+
+
 def test_claim_of_a_node_is_a_conflict_whatever_is_known_of_the_owner():
     claim = pb.Conflict(reason=pb.REASON_UNVERIFIED_CLAIM, claimant=pb.Claimant(kind="KIND_CLUSTER_NODE", node="n2"))
 
