@@ -16,6 +16,7 @@ from arpguard_lab.cluster.bench import KubeBench
 from arpguard_lab.cluster.real import VARIABLE
 from arpguard_lab.cluster.refused import OUTSIDER
 from arpguard_lab.cluster.rounds import SECOND_CLIENT, Extent, run_rounds
+from arpguard_lab.cluster.rounds import SETTINGS as AUDIT
 from arpguard_lab.cluster.scenarios import SCENARIOS as KUBE_SCENARIOS
 from arpguard_lab.cluster.scenarios import KubeScenario
 from arpguard_lab.cluster.scene import a_bench, kubeconfig_given
@@ -118,7 +119,7 @@ def _run_kubernetes(
         )
 
     settings = {name: scenario.settings for name, scenario in KUBE_SCENARIOS.items()}
-    settings[ROUNDS] = VOUCHING if rounds is not None and rounds.vouching else ""
+    settings[ROUNDS] = "\n".join([AUDIT, VOUCHING] if rounds is not None and rounds.vouching else [AUDIT])
 
     others = [OUTSIDER, SECOND_CLIENT] if rounds else [OUTSIDER]
     with (

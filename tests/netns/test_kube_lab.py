@@ -185,7 +185,7 @@ def chaos(tmp_path_factory, vouching, traces) -> dict:
     return step
 
 
-@pytest.mark.parametrize("promise", ["p1", "p2", "p3", "p4", "p5"])
+@pytest.mark.parametrize("promise", ["p1", "p2", "p3", "p4", "p5", "p6"])
 def test_random_faults_break_no_promise(chaos, promise):
     assert chaos[f"{promise}_violations"] == 0
 

@@ -10,6 +10,7 @@ every few rounds, and the next one begins once every node is bound, or cannot be
     P3  each node answers for its own addresses, and nobody else does
     P4  an agent that is killed leaves the answers going until the fence in its kernel
     P5  no node has answered more often than it has counted
+    P6  no agent accuses a host of answering for a VIP for which one node answers
 
 Two of the VIPs are of one Service, one of each family: they have one owner, but for the moment in which they move.
 
@@ -18,6 +19,7 @@ same times, and `schedule` is a sum over them. A fault that cannot be done, beca
 """
 
 import hashlib
+import re
 import signal
 import time
 from collections import Counter
@@ -28,6 +30,7 @@ from random import Random
 
 from arpguard.addresses import Address
 from arpguard.clock import boot_ns
+from arpguard.core.decisions import CONTESTED
 from arpguard.errors import ArpguardError
 from arpguard.units import NS_PER_MS, NS_PER_S
 from arpguard_lab.asking import Stream
@@ -43,11 +46,13 @@ from arpguard_lab.cluster.vouched import until_bound
 from arpguard_lab.oracle import Finding, Spread
 from arpguard_lab.topology import Host
 
+SETTINGS = "audit: {every: 15s}"  # the shortest: as many chances as there can be to report what is not so
 SECOND_CLIENT = ("client-2", 101)
 _VIPS = [vip(50 + number) for number in range(4)]
 _LOCAL = vip(60)  # its Pods may be on one node only: while that one is away, nobody is to answer
 _PAIR: tuple[Address, Address] = vip(61), vip6(0x61)
 EVERY: list[Address] = [*_VIPS, _LOCAL, *_PAIR]
+_SERVICES = ("web", "both", "local")
 _INTERVAL_S = 0.002  # of each client: every VIP is asked about more often than a hand-over may last
 _SETTLE_EVERY, _BIND_EVERY = 8, 4
 _SETTLE_S = 120.0  # within seconds, unless the machine is busy
@@ -57,6 +62,8 @@ _TELL_EVERY = 10
 _KEPT = 30_000  # requests of each client that are remembered: a minute of them
 _LONG_NS, _SOON_NS = 10 * NS_PER_S, 2 * NS_PER_S
 _ON_THE_WIRE_NS = 50 * NS_PER_MS  # from the decision to the wire, on a machine that is busy
+# A problem that accuses: the audit's with the MAC of a host, or a claim that counts.
+_ACCUSES = re.compile(rf"audit: .*([0-9a-f]{{2}}:){{5}}|{re.escape(CONTESTED.partition('{')[0])}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +189,7 @@ class _Record:
     strange: list[str] = field(default_factory=list)
     apart: int = 0
     uncounted: int = 0
+    accused: set[str] = field(default_factory=set)
     bound: list[bool] = field(default_factory=list)  # each node after each round
     began_bound: int = 0  # rounds
     broken_off: str = ""
@@ -195,6 +203,7 @@ class _Record:
             "p3_violations": len(self.strange),
             "p4_violations": self.lost_before_fence,
             "p5_violations": self.uncounted,
+            "p6_violations": len(self.accused),
         }
 
     def facts(self) -> dict[str, object]:
@@ -214,11 +223,13 @@ class _Record:
             "answers_outlive_the_agent": not self.lost_before_fence,
             "answers_uncounted": self.uncounted,
             "every_answer_counted": not self.uncounted,
+            "nobody_wrongly_accused": not self.accused,
         }
 
         said = {
             "strange": "; ".join(self.strange[:3]),
             "lost": "; ".join(self.lost[:3]),
+            "accused": "; ".join(sorted(self.accused)[:3]),
             "broken_off": self.broken_off,
         }
 
@@ -263,6 +274,7 @@ def run_rounds(
                     tell(_progress(watch, record, extent))
             _look_closely(bench, watch, record, dice)
             bench.settle(EVERY, limit_s=_SETTLE_S)
+            record.accused |= _wrongly_accused(bench, watch)
         except (ArpguardError, OSError, KeyboardInterrupt, SystemExit) as error:
             record.broken_off = str(error) if isinstance(error, (ArpguardError, OSError)) else "by a signal"
             tell(f"broken off in round {record.number}: {record.broken_off}")
@@ -350,6 +362,7 @@ def _look_closely(bench: KubeBench, watch: Watch, record: _Record, dice: Random)
     bench.settle(EVERY, limit_s=_SETTLE_S)
     record.settled_ns.append(time.monotonic_ns() - began_ns)
     record.apart += not _is_together(bench)
+    record.accused |= _wrongly_accused(bench, watch)
     _ask_own_addresses(bench, record)
     _stop_one(bench, watch, record, dice.choice(bench.nodes))
     bench.settle_evenly(EVERY, _SETTLE_S)  # whoever comes back is handed VIPs, and what is handed over may be lost
@@ -368,6 +381,15 @@ def _is_together(bench: KubeBench) -> bool:
             return True
         time.sleep(_RETRY_S)
     return False
+
+
+def _wrongly_accused(bench: KubeBench, watch: Watch) -> set[str]:
+    """What Events and problems say of other hosts that answer, about VIPs for which never two answered."""
+    doubled = {finding.vip for finding in watch.findings}
+    events = [event for name in _SERVICES for event in bench.events("Service", name)]
+    told = [event["note"] for event in events if event["reason"] == "VIPAnsweredByOthers"]
+    told += [text for host in bench.nodes for text in bench.status(host).get("problems", ()) if _ACCUSES.match(text)]
+    return {text for text in told if not any(str(address) in text for address in doubled)}
 
 
 def _ask_own_addresses(bench: KubeBench, record: _Record) -> None:
