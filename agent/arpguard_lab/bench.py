@@ -28,6 +28,27 @@ COLUMNS = ("STEP", "WHO", "EXPECTED")
 
 
 @dataclass(frozen=True, slots=True)
+class Bounded:
+    """A figure in milliseconds that has to stay below a bound; as a fact its name ends in `_ms`.
+
+    `check`: what tells machines whether it does. None: there was nothing to measure, and there should have been.
+    """
+
+    value: int | None
+    bound: int
+    check: str
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether it is below the bound. Nothing takes no time: then two things happened in the wrong order."""
+        return self.value is not None and 0 <= self.value < self.bound
+
+    def __str__(self) -> str:
+        value = "unknown" if self.value is None else f"{self.value} ms"
+        return f"{value}, bound {self.bound} ms" + ("" if self.is_kept else ": NOT kept")
+
+
+@dataclass(frozen=True, slots=True)
 class Step:
     """One question to the wire: which hosts should answer for the VIP, and which MACs did, with how many replies."""
 
@@ -46,9 +67,12 @@ class Step:
 
     def remark(self) -> str:
         """Figures that belong to the step; of checks those that failed, and what was said about them."""
-        figures = [f"{name}={value}" for name, value in self.facts.items() if type(value) is int]
-        failed = [f"NOT {name}" for name, value in self.facts.items() if value is False]
-        return " ".join([*figures, *failed, *(value for value in self.facts.values() if isinstance(value, str))])
+        facts = self.facts.items()
+        bounded = [f"{_title(name)} {value}" for name, value in facts if isinstance(value, Bounded)]
+        figures = [f"{name}={value}" for name, value in facts if type(value) is int]
+        failed = [f"NOT {name}" for name, value in facts if value is False]
+        rest = " ".join([*figures, *failed, *(value for _, value in facts if isinstance(value, str))])
+        return "; ".join([*bounded, rest] if rest else bounded)
 
     def as_json(self) -> dict[str, object]:
         """The step for machines."""
@@ -60,8 +84,24 @@ class Step:
             "nodes": list(self.nodes),
             "expected": list(self.expected),
             "ok": self.ok,
-            **self.facts,
+            **_plain(self.facts),
         }
+
+
+def _title(name: str) -> str:
+    return name.removesuffix("_ms").replace("_", " ")
+
+
+def _plain(facts: dict[str, object]) -> dict[str, object]:
+    """Facts for machines: a figure with a bound is two, itself and whether it keeps it."""
+    plain: dict[str, object] = {}
+    for name, fact in facts.items():
+        plain |= {name: fact.value, fact.check: fact.is_kept} if isinstance(fact, Bounded) else {name: fact}
+    return {name: fact for name, fact in plain.items() if fact is not None}
+
+
+def _is_right(fact: object) -> bool:
+    return fact.is_kept if isinstance(fact, Bounded) else fact is not False
 
 
 def _names(names: Sequence[str], few: int = 2) -> str:
@@ -80,10 +120,10 @@ def judged(
     seen: Iterable[tuple[str, MacAddress]],
     facts: dict[str, object],
 ) -> Step:
-    """A step that is right when exactly the expected hosts were seen, and no fact is False."""
+    """A step that is right when exactly the expected hosts were seen, and no fact is False or beyond its bound."""
     seen = sorted(seen)
     nodes, wanted = tuple(name for name, _ in seen), tuple(sorted(host.name for host in expected))
-    ok = nodes == wanted and all(fact is not False for fact in facts.values())
+    ok = nodes == wanted and all(map(_is_right, facts.values()))
     return Step(scenario, step, str(vip), wanted, nodes, tuple(str(mac) for _, mac in seen), ok, facts)
 
 

@@ -11,7 +11,7 @@ from ipaddress import IPv4Address
 
 from arpguard.clock import boot_ns
 from arpguard_lab.asking import EVER_NS, FEW_ADDRESSES, answered_by
-from arpguard_lab.bench import Step
+from arpguard_lab.bench import Bounded, Step
 from arpguard_lab.capture import Said
 from arpguard_lab.cluster.bench import AT_THE_FENCE_NS, KubeBench, Watch, ms, now_ns, vip
 from arpguard_lab.cluster.pods import Pods
@@ -111,9 +111,8 @@ class _Moves:
             _VIP,
             among,
             [first.mac] if first else [],
-            gap_ms=gap_ms,
+            gap_ms=Bounded(gap_ms, max(GAP_MS, GAP_WRITES * write_ms), "gap_in_bounds"),
             write_ms=write_ms,
-            gap_in_bounds=gap_ms is not None and 0 < gap_ms < max(GAP_MS, GAP_WRITES * write_ms),
             moved_after_ms=ms(first.time_ns - began_ns) if first else None,
         )
 
@@ -205,8 +204,7 @@ def run_bad_image(bench: KubeBench) -> Iterator[Step]:
         f"the Pod of {owner.name} is deleted, and no new one starts: another node answers",
         _VIPS[0],
         bench.others(owner),
-        longest_silence_ms=silence_ms,
-        as_after_a_crash=silence_ms < CRASH_MS,
+        longest_silence_ms=Bounded(silence_ms, CRASH_MS, "as_after_a_crash"),
         **watch.facts(),
     )
 
@@ -248,8 +246,7 @@ def run_toggle(bench: KubeBench) -> Iterator[Step]:
             "mode observe: nothing is touched, all answer",
             _VIP,
             bench.nodes,
-            followed_worst_ms=observed.worst_ms,
-            within_1_s=observed.worst_ms is not None and observed.worst_ms < 1000,
+            followed_worst_ms=Bounded(observed.worst_ms, 1000, "within_1_s"),
         )
 
         wrote_ns = now_ns()
@@ -264,8 +261,7 @@ def run_toggle(bench: KubeBench) -> Iterator[Step]:
             "mode enforce again: one answers",
             _VIP,
             [owner],
-            followed_worst_ms=enforced.worst_ms or 0,
-            within_1_s=(enforced.worst_ms or 0) < 1000,
+            followed_worst_ms=Bounded(enforced.worst_ms or 0, 1000, "within_1_s"),
         )
 
         bench.configure("mode: nonsense\n")

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from arpguard.addresses import Address
-from arpguard_lab.bench import Step
+from arpguard_lab.bench import Bounded, Step
 from arpguard_lab.cluster.bench import KubeBench, Watch, ms, now_ns
 from arpguard_lab.cluster.vouched import (
     PATIENCE_S,
@@ -83,8 +83,7 @@ class Deaths:
             f"{text}: at most one answered at any moment",
             takeovers=spread.count,
             median_ms=spread.median_ms,
-            worst_ms=spread.worst_ms,
-            dead_in_time=spread.worst_ms is not None and spread.worst_ms < worst_ms,
+            worst_ms=Bounded(spread.worst_ms, worst_ms, "dead_in_time"),
             **facts,
         )
 

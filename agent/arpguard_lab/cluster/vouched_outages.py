@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 
 from arpguard.addresses import Address
-from arpguard_lab.bench import Step
+from arpguard_lab.bench import Bounded, Step
 from arpguard_lab.cluster import objects
 from arpguard_lab.cluster.bench import KubeBench, Watch, ms, now_ns
 from arpguard_lab.cluster.planned import CRASH_MS
@@ -104,8 +104,7 @@ def run_api_away_and_node_dies(bench: KubeBench) -> Iterator[Step]:
         taken_early=len(early),
         not_replaced_meanwhile=not early,
         **silent,
-        all_answered_ms=answered_ms,
-        all_answered_in_time=answered_ms < _BACK_MS,
+        all_answered_ms=Bounded(answered_ms, _BACK_MS, "all_answered_in_time"),
     )
 
 
@@ -206,5 +205,5 @@ def run_upgrade(bench: KubeBench) -> Iterator[Step]:
 def _hardly_lost(bench: KubeBench, watch: Watch, text: str, **facts: object) -> Step:
     lost = sum(watch.stream.lost(each) for each in VIPS)
     longest_ms = max(watch.stream.silence(each).length_ms for each in VIPS)
-    facts |= {"lost": lost, "longest_silence_ms": longest_ms, "as_after_a_crash": longest_ms < CRASH_MS}
+    facts |= {"lost": lost, "longest_silence_ms": Bounded(longest_ms, CRASH_MS, "as_after_a_crash")}
     return verdict(bench, watch, text, **facts)
