@@ -16,6 +16,7 @@ from arpguard.errors import DataPlaneError
 from arpguard.wire.arp import ArpOp
 from arpguard.wire.ndp import NdType
 from arpguard_lab.patience import Patience
+from arpguard_lab.progress import waits_for
 from arpguard_lab.topology import NETWORK, NETWORK6, AgentProcess, Host, Lab
 
 VIP = IPv4Address(f"{NETWORK}.50")
@@ -185,6 +186,7 @@ class Bench:
     def guard(self, config: str, nodes: Sequence[Host] | None = None) -> dict[str, AgentProcess]:
         """Starts an agent with this configuration on each node, and returns once all are ready."""
         agents = {host.name: self.lab.agent(host) for host in nodes or self.nodes}
+        waits_for(f"starting {len(agents)} agents")
         for agent in agents.values():
             agent.configure(config)
             agent.start()
@@ -194,6 +196,7 @@ class Bench:
 
     def unguard(self, agents: dict[str, AgentProcess]) -> None:
         """Stops the agents and removes the guard, as an operator would."""
+        waits_for(f"stopping {len(agents)} agents and removing the guard")
         for agent in agents.values():
             agent.kill(signal.SIGTERM)
             self.arpguard(agent.host, "cleanup", "--pin-dir", str(agent.pin_dir))
@@ -251,6 +254,7 @@ def owned_by(owner: str, *vips: Address, mode: str = "enforce", interfaces: str 
 def until(condition: Callable[[], object], limit_s: float, what: str) -> float:
     """Waits until a condition holds, and says how many seconds that took; DataPlaneError when patience is over."""
     began, patience = time.monotonic(), Patience(limit_s)
+    waits_for(what)
     while not condition():
         if patience.is_over:
             raise DataPlaneError(f"not within {limit_s:g} s: {what}")

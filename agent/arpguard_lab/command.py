@@ -18,6 +18,7 @@ from arpguard.errors import ConfigError, Problem
 from arpguard_lab import runner
 from arpguard_lab.bench import COLUMNS, Step
 from arpguard_lab.cluster.rounds import Extent
+from arpguard_lab.progress import shown_by
 
 DEMONSTRATION = "flux"
 MORAL = "Without the guard all nodes answered for the VIP; with it, one."
@@ -131,12 +132,13 @@ class Page:
     def shown(self, steps: Iterable[Step]) -> Iterator[Step]:
         """The same steps, each once it is printed."""
         with _waiting("building nodes, a switch and a client") as wait_for:
+            shown_by(wait_for)
             for step in steps:
                 if step.scenario != self._scenario:
                     self._begin(step)
                 self._print(step)
                 yield step
-                wait_for(f'{step.scenario}: what comes after "{step.step}"')
+                wait_for(f"the next step of {step.scenario}")
 
     def _begin(self, step: Step) -> None:
         self._scenario = step.scenario
@@ -169,4 +171,4 @@ def _waiting(text: str) -> Iterator[Callable[[str], None]]:
     columns = SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn()
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task(text, total=None)
-        yield lambda what: progress.reset(task, total=None, description=what)
+        yield lambda what: progress.reset(task, total=None, description=render.clean(what))

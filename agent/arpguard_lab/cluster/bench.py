@@ -24,6 +24,7 @@ from arpguard_lab.cluster.topology import CONFIGMAP, KubeAgent, KubeLab
 from arpguard_lab.neighbours import with_room
 from arpguard_lab.oracle import Finding, Handover, Ledger, Oracle
 from arpguard_lab.patience import Patience
+from arpguard_lab.progress import waits_for
 from arpguard_lab.topology import NETWORK, NETWORK6, Host, first_mac
 
 Json = dict[str, Any]
@@ -96,6 +97,7 @@ class Watch:
     def wait(self, condition: Callable[[], object], timeout_s: float, what: str) -> None:
         """Returns once the condition holds, looked at after every `poll`; DataPlaneError when patience is over."""
         patience = Patience(timeout_s)
+        waits_for(what)
         while True:
             self.poll()
             if condition():
@@ -227,6 +229,7 @@ class KubeBench:
         api = self.server.api
         for host in self.nodes:
             api.create("/api/v1/nodes", objects.node(self.server.node_name(host), host.address))
+        waits_for(f"starting {len(self.nodes)} agents")
         api.create(self._path("configmaps"), objects.config_map(self.home, CONFIGMAP, self.config()))
         for host in self.nodes:
             self.prepare(host)
@@ -387,6 +390,7 @@ class KubeBench:
         is the machine's affair.
         """
         macs = {host.mac for host in (self.nodes if among is None else among)}
+        waits_for(f"one node answers for each of {len(vips)} VIPs")
         patience, most = Patience(limit_s), 0
         while True:
             found = self.who(*vips)

@@ -12,6 +12,7 @@ from arpguard_lab.cluster.double import Double
 from arpguard_lab.cluster.real import VARIABLE, Real
 from arpguard_lab.cluster.servers import ApiUnderTest
 from arpguard_lab.cluster.topology import KubeLab
+from arpguard_lab.progress import waits_for
 
 _MANIFESTS = Path(__file__).parents[3] / "deploy" / "base"  # in a checkout
 
@@ -26,6 +27,7 @@ def kubeconfig_given() -> Path | None:
 def a_bench(lab: KubeLab, scenario: str, settings: str = "") -> Iterator[KubeBench]:
     """An API server with nothing in it but the scene, and agents that have just begun; `settings`: as in KubeBench."""
     server = _server(lab)
+    waits_for("starting an API server")
     try:
         server.start()
         bench = KubeBench(lab, server, scenario, settings)
