@@ -221,6 +221,7 @@ def _add_config(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
     check.add_argument(
         "file", type=Path, metavar="FILE", help="YAML, or the manifest of a ConfigMap; -: standard input"
     )
+    add_output(check, "a document with all problems and warnings")
     check.set_defaults(run=lazily("config", "check_config"))
 
 

@@ -29,15 +29,19 @@ _IN_CONFIGMAP = ("data", CONFIG_KEY)
 
 def read_config(path: Path) -> AgentConfig:
     """The configuration in a file; ConfigError with every problem in it, also when it cannot be read."""
+    return parse_file(read_file(path), str(path))
+
+
+def read_file(path: Path) -> bytes:
+    """What a file holds that may be a configuration; ConfigError when it cannot be read."""
     try:
         if path.exists() and not path.is_file():
             raise ConfigError(str(path), [_unreadable("no regular file")])
         if path.stat().st_size > MAX_FILE_BYTES:
             raise ConfigError(str(path), [_TOO_LARGE])
-        data = path.read_bytes()
+        return path.read_bytes()
     except OSError as error:
         raise ConfigError(str(path), [_unreadable(error.strerror or type(error).__name__)]) from error
-    return parse_file(data, str(path))
 
 
 def parse_config(text: str, source: str = "configuration") -> AgentConfig:
@@ -47,6 +51,17 @@ def parse_config(text: str, source: str = "configuration") -> AgentConfig:
 
 def parse_file(data: bytes, source: str) -> AgentConfig:
     """The configuration in what a file holds: in YAML, or in the manifest of a ConfigMap. Raises as `parse_config`."""
+    return _checked(*_found(data, source))
+
+
+def lines_of(data: bytes, wanted: AbstractSet[Trail]) -> dict[Trail, int]:
+    """In which lines of a file, which `parse_file` took, places are; nothing if its lines are not the file's."""
+    _, text, _, above = _found(data, "")
+    return {} if above is None else {steps: line + above for steps, line in _lines(text, wanted).items()}
+
+
+def _found(data: bytes, source: str) -> tuple[Raw, str, str, int | None]:
+    """What a file says: the document, its text, the source again, and how many lines of the file come before it."""
     if len(data) > MAX_FILE_BYTES:
         raise ConfigError(source, [_TOO_LARGE])
     try:
@@ -56,14 +71,14 @@ def parse_file(data: bytes, source: str) -> AgentConfig:
 
     document = _compose(text, source)
     if not isinstance(document, dict) or document.get("kind") != "ConfigMap":
-        return _checked(document, text, source)
+        return document, text, source, 0
 
     found = document.get("data")
     inner = found.get(CONFIG_KEY) if isinstance(found, dict) else None
     if not isinstance(inner, str):
         raise ConfigError(source, [Problem("data", f"no key {CONFIG_KEY}: put the configuration there")])
     above = _lines_above(text.encode())
-    return _checked(_compose(inner, source, above), inner, source, above)
+    return _compose(inner, source, above), inner, source, above
 
 
 def _compose(text: str, source: str, above: int | None = 0) -> Raw:

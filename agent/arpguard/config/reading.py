@@ -17,7 +17,17 @@ Schema: TypeAlias = Mapping[str, Any]
 Trail: TypeAlias = tuple[str | int, ...]  # from the whole to a value: keys, and indexes of lists
 
 _MAX_SHOWN = 60
-_SHORT = Repr()  # of what is large only the beginning is looked at
+
+
+class _Flow(Repr):
+    """As YAML has it in one line. Of what is large only the beginning is looked at."""
+
+    def repr_str(self, x: str, level: int) -> str:
+        is_plain = x and x[:_MAX_SHOWN].isprintable()
+        return shortened(x) if is_plain else super().repr_str(x, level)
+
+
+_SHORT = _Flow()
 _SHORT.maxlevel, _SHORT.maxlist, _SHORT.maxdict, _SHORT.maxstring = 3, 4, 4, _MAX_SHOWN
 
 

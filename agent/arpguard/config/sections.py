@@ -440,6 +440,7 @@ _AUDIT = section(
             _rate,
             "questions in a second, from 1/s to 999/s, such as 20/s",
             {"type": "string", "pattern": f"^{_RATE.pattern}$"},
+            lambda found: f"; did you mean {found}/s?" if _rate(f"{found}/s") else "",
         ),
     },
 )

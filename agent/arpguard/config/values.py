@@ -57,13 +57,19 @@ def owner(raw: Raw, place: Place) -> Owner | None:
         if kinds:
             place.wrong(raw, "one of keepalived, node and external")
             return None
-    hint = (did_you_mean(raw, _OF_CONFIG) or _as_node(raw)) if isinstance(raw, str) else ""
     place.wrong(
         raw,
         "{node: NAME}, {node: NAME, delegated: true}, {keepalived: INSTANCE}, external, {external: MAC} or elect",
-        hint,
+        _meant_owner(raw),
     )
     return None
+
+
+def _meant_owner(raw: Raw) -> str:
+    """What was likely meant: a kind that is misspelt, or a node that is named without its key."""
+    if isinstance(raw, dict):
+        return next((hint for key in raw if (hint := did_you_mean(key, _NAMED))), "")
+    return did_you_mean(raw, _OF_CONFIG) or _as_node(raw) if isinstance(raw, str) else ""
 
 
 def _as_node(found: str) -> str:

@@ -2,25 +2,43 @@
 
 import difflib
 import re
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from arpguard.config.model import AgentConfig
+from arpguard.config.reading import Trail
 from arpguard.core.bounding import some
-from arpguard.model import OwnerKind
+from arpguard.model import OwnerKind, Vip
 
 
-def without_effect(config: AgentConfig) -> list[str]:
+@dataclass(frozen=True, slots=True)
+class Caution:
+    """One of them. `steps`: the first of the settings that it is about."""
+
+    text: str
+    steps: Trail
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def without_effect(config: AgentConfig) -> list[Caution]:
     """Settings that do nothing."""
-    held = [vip.address for vip in config.vips if vip.unfenced and not vip.elected]
-    return [f"vips: hold has no effect on {some(held)}: only a VIP with owner elect has it"] if held else []
+    text = "vips: hold has no effect on {}: only a VIP with owner elect has it"
+    return _of_vips(config, lambda vip: vip.unfenced and not vip.elected, "hold", text)
 
 
-def needs_cluster(config: AgentConfig) -> list[str]:
+def needs_cluster(config: AgentConfig) -> list[Caution]:
     """VIPs that an agent without Kubernetes cannot answer for."""
-    elected = [vip.address for vip in config.vips if vip.elected]
-    if not elected:
-        return []
-    without = f"without it no node answers for {some(elected)}"
-    return [f"vips: owner elect needs Kubernetes; {without}: name a node, or external"]
+    text = "vips: owner elect needs Kubernetes; without it no node answers for {}: name a node, or external"
+    return _of_vips(config, lambda vip: vip.elected, "owner", text)
+
+
+def _of_vips(config: AgentConfig, is_meant: Callable[[Vip], bool], key: str, text: str) -> list[Caution]:
+    """One caution about all VIPs that are meant, if there are any."""
+    found = [number for number, vip in enumerate(config.vips) if is_meant(vip)]
+    addresses = [config.vips[number].address for number in found]
+    return [Caution(text.format(some(addresses)), ("vips", found[0], key))] if found else []
 
 
 _NEAR = 0.8

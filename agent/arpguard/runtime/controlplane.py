@@ -84,7 +84,7 @@ class Standalone:
             config,
             self._settings.in_force.generation,
             own.vips,
-            problems=[*own.problems, *needs_cluster(config)],
+            problems=[*own.problems, *map(str, needs_cluster(config))],
             closing=closing_of(config, surroundings, avoid, ()),
         )
 

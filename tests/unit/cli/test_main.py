@@ -1,7 +1,9 @@
 """Exit codes, and one clear line for what is wrong."""
 
 import io
+import json
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -10,6 +12,7 @@ import threading
 from pathlib import Path
 
 import pytest
+import yaml
 
 from arpguard import __version__
 from arpguard.cli import agent, completing, vips
@@ -111,11 +114,47 @@ def test_settings_that_do_nothing_are_warned_of(tmp_path, run):
     code, out, _ = run("config", "check", str(path))
 
     assert code == 0
-    assert [line.partition(": warning: ")[2][:20] for line in out.splitlines()] == [
-        "vips: hold has no ef",
-        "vips: owner elect ne",
+    assert [line.partition(": warning: ")[2][:28] for line in out.splitlines()] == [
+        "line 1: vips: hold has no ef",
+        "line 1: vips: owner elect ne",
         "",
     ]
+
+
+BLOCK = """vips:
+  - address: 192.0.2.2
+    owner: elect
+  - address: 192.0.2.1
+    owner: {node: a}
+    hold: true
+"""
+MANIFEST = "kind: ConfigMap\ndata:\n  config.yaml: |\n" + "".join(f"    {line}\n" for line in BLOCK.splitlines())
+
+
+@pytest.mark.parametrize(("text", "lines"), [(BLOCK, [6, 3]), (MANIFEST, [9, 6])], ids=["YAML", "ConfigMap"])
+def test_warnings_have_the_lines_of_their_settings(tmp_path, run, text, lines):
+    path = tmp_path / "config.yaml"
+    path.write_text(text)
+    code, out, _ = run("config", "check", str(path))
+    found = json.loads(run("config", "check", str(path), "-o", "json")[1])
+
+    assert code == 0
+    assert re.findall(r"warning: line (\d+): ", out) == list(map(str, lines))
+    assert [warning["line"] for warning in found["warnings"]] == lines
+    assert [warning["path"] for warning in found["warnings"]] == ["vips[1].hold", "vips[0].owner"]
+    assert (found["ok"], found["mode"], found["vips"], found["problems"]) == (True, "observe", 2, [])
+
+
+@pytest.mark.parametrize("form", ["json", "yaml"])
+def test_problems_of_a_configuration_are_a_document_for_programs(tmp_path, run, form):
+    path = tmp_path / "config.yaml"
+    path.write_text("mode: enforce\nmod: x\n")
+    code, out, err = run("config", "check", str(path), "-o", form)
+    found = yaml.safe_load(out)
+
+    assert (code, err) == (2, "")
+    assert (found["file"], found["ok"], found["warnings"]) == (str(path), False, [])
+    assert found["problems"] == [{"path": "mod", "line": 2, "message": "unknown key; did you mean 'mode'?"}]
 
 
 @pytest.mark.parametrize("words", [["config", "check"], ["agent", "--config"]], ids=["check", "agent"])

@@ -17,7 +17,7 @@ from arpguard_lab import command as lab
 from arpguard_lab.bench import Step
 
 WITHOUT = {
-    *("agent", "early", "check", "cleanup", "uninstall", "completion"),
+    *("agent", "early", "cleanup", "uninstall", "completion"),
     *("mode", "bundle"),  # of the plugin: they change the cluster, or write a file
 }
 SCREENS = {"watch"}  # the plugin's has nothing for programs: `decisions --follow` and `status` do
