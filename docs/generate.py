@@ -77,7 +77,8 @@ The package also has completions for bash, zsh and fish; `arpguard completion SH
 They offer the VIPs and links of the agent on this node, too.
 
 - Commands that ask an agent ask the one on this node; `--address` names another one, and `--all-nodes` asks all.
-- `-o json` and `-o yaml` are for programs. `cleanup`, `uninstall` and `kubectl arpguard mode` have no `-o`: they change something, and their exit codes say how that went.
+- `-o json` and `-o yaml` are for programs.
+- `cleanup`, `uninstall` and `kubectl arpguard mode` have no `-o`: their exit codes tell how it went.
 - `--pin-dir` reads the pinned objects in the kernel, and works where no agent runs.
 
 | command | does |
