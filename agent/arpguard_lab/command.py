@@ -22,7 +22,6 @@ from arpguard_lab.progress import shown_by
 
 DEMONSTRATION = "flux"
 MORAL = "Without the guard all nodes answered for the VIP; with it, one."
-_USUAL_STEP, _USUAL_HOSTS = 46, 8  # columns
 _MAX_LAB_NODES = 16
 _MAX_ROUNDS = 100_000
 
@@ -145,7 +144,8 @@ class Page:
         vip = "" if self._kubernetes or not step.vip else f" (VIP {step.vip})"
         head = COLUMNS if self._kubernetes else runner.columns(step.scenario)
         self._columns = Columns((*head, ""))
-        self._columns.add((" " * _USUAL_STEP, *[" " * _USUAL_HOSTS] * (len(head) - 1), ""))
+        of_step, of_hosts = runner.widths(step.scenario, kubernetes=self._kubernetes)
+        self._columns.add((" " * of_step, *[" " * of_hosts] * (len(head) - 1), "ok"))
         print(f"\n{step.scenario}: {runner.summary(step.scenario, kubernetes=self._kubernetes)}{vip}")
         print(self._columns.head(), flush=True)
 

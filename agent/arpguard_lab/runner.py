@@ -30,6 +30,7 @@ from arpguard_lab.topology import Ethernet, Lab
 ROUNDS = "rounds"
 ROUNDS_SUMMARY = "random faults of agents, nodes, networks and the API: never two answer"
 
+_USUAL_WIDTHS = (46, 8)  # of a scenario with Kubernetes
 _PIN_PARENT = Path("/sys/fs/bpf")
 _PREFIX = "arpguard-lab-"
 _LONGEST_SOCKET = f"/{_PREFIX}12345678/node-16.sock"
@@ -75,6 +76,11 @@ def left_out(*, kubernetes: bool = False) -> dict[str, str]:
 def columns(name: str) -> tuple[str, ...]:
     """What a scenario's table shows."""
     return SCENARIOS[name].columns
+
+
+def widths(name: str, *, kubernetes: bool = False) -> tuple[int, int]:
+    """How wide its steps and its hosts are at most."""
+    return _USUAL_WIDTHS if kubernetes else SCENARIOS[name].widths
 
 
 def run(names: Sequence[str] | None, nodes: int) -> Generator[Step, None, None]:

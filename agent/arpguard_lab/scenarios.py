@@ -136,7 +136,10 @@ def _stream(bench: Bench, vip: Address, disturb: Callable[[], None]) -> tuple[se
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """`others`: (name, last byte of the address) of hosts outside the cluster. `long`: it runs when it is named."""
+    """`others`: (name, last byte of the address) of hosts outside the cluster. `long`: it runs when it is named.
+
+    `widths`: of its longest step, and of the longest hosts of a step; so its table is straight from the first line on.
+    """
 
     summary: str
     run: Callable[[Bench], Iterator[Step]]
@@ -144,8 +147,11 @@ class Scenario:
     ethernet: Ethernet = Ethernet()  # noqa: RUF009 - a constant
     needs: str = ""  # a program that has to be installed
     columns: tuple[str, ...] = COLUMNS
+    widths: tuple[int, int] = (42, 14)
     long: bool = False
 
+
+_OF_KEEPALIVED = (57, 14)
 
 SCENARIOS: dict[str, Scenario] = {
     "flux": Scenario("on every node: all answer without the guard, exactly the owner with it", _flux),
@@ -154,45 +160,55 @@ SCENARIOS: dict[str, Scenario] = {
         "a database outside keeps its VIP, though taken for an externalIP",
         _external,
         others=(("db", 80),),
+        widths=(46, 14),
     ),
-    "can-reach": Scenario("an address that is bound as a VIP leads to the network, not to lo", _can_reach),
+    "can-reach": Scenario(
+        "an address that is bound as a VIP leads to the network, not to lo", _can_reach, widths=(47, 7)
+    ),
     "observe": Scenario("all answer, the counters tell who would be silenced; then enforce, live", _observe),
     "restart": Scenario("the owner's agent killed under requests: none lost, none doubled", _restart),
     "ipv6": Scenario(
         "on every node: all or nobody without the guard, exactly the owner with it",
         ipv6.run_flux,
         ethernet=Ethernet(ipv6=True),
+        widths=(59, 7),
     ),
     "ipv6-snooping": Scenario(
         "a switch that forwards to listeners only: the owner listens, and is asked",
         ipv6.run_snooping,
         ethernet=Ethernet(ipv6=True, snooping=True),
+        widths=(45, 7),
     ),
     "ipv6-clients": Scenario(
         "a client's kernel: told that the VIP is taken, answered when it probes, moved",
         ipv6.run_clients,
         ethernet=Ethernet(ipv6=True),
+        widths=(45, 7),
     ),
     "keepalived": Scenario(
         "two masters in a partition, an address left by kill -9: one is let through",
         partial(run_keepalived, vip=VIP),
         needs=KEEPALIVED,
+        widths=_OF_KEEPALIVED,
     ),
     "keepalived-vmac": Scenario(
         "the same, with the virtual router's MAC on both nodes",
         partial(run_keepalived, vip=VIP, vmac=True),
         needs=KEEPALIVED,
+        widths=_OF_KEEPALIVED,
     ),
     "keepalived-ipv6": Scenario(
         "the same in IPv6",
         partial(run_keepalived, vip=ipv6.VIP),
         ethernet=Ethernet(ipv6=True),
         needs=KEEPALIVED,
+        widths=_OF_KEEPALIVED,
     ),
     "keepalived-followed": Scenario(
         "agents follow keepalived: handed over, killed, started again, parted",
         partial(run_followed, vip=VIP),
         needs=KEEPALIVED,
+        widths=(66, 14),
     ),
     "metallb-like": Scenario(
         "two speakers answer by packet sockets: one is let through",

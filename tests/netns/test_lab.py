@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from arpguard_lab import runner
+from arpguard_lab.bench import Step
 from arpguard_lab.peers.programs import VMAC
 from arpguard_lab.scenarios import SCENARIOS as SCENARIO_TABLE
 from support.lab.run import LabRun
@@ -92,6 +93,20 @@ def complete(tmp_path_factory) -> Iterator[tuple[int, list[dict], dict[str, list
         yield run.process.returncode, json.loads(out), run.leftovers()
     finally:
         run.sweep()
+
+
+@pytest.mark.parametrize("scenario", [name for name in SCENARIOS if name != "doctor"])
+def test_table_of_a_scenario_is_straight_from_its_first_line_on(complete, scenario):
+    cells = [_step(found).cells() for found in complete[1] if found["scenario"] == scenario]
+    of_step, of_hosts = runner.widths(scenario)
+
+    assert max(len(step) for step, *_ in cells) <= of_step
+    assert max(len(names) for _, *hosts in cells for names in hosts) <= of_hosts
+
+
+def _step(found: dict) -> Step:
+    hosts = (tuple(found[name]) for name in ("expected", "nodes"))
+    return Step(found["scenario"], found["step"], found["vip"], *hosts)
 
 
 def test_all_scenarios_come_out_as_expected(complete):

@@ -125,6 +125,22 @@ def test_lab_as_a_wide_table_is_cut_nowhere(run, monkeypatch):
     assert remark.strip() in run("lab", "-o", "wide")[1]
 
 
+def test_table_of_a_scenario_is_straight_from_its_first_line_on(run, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
+    texts = ("short", "announces and asks in the name of what was left, followed")
+    both = ("node-1", "node-2")
+    steps = [
+        Step("keepalived-followed", text, "198.51.100.50", hosts, hosts, ok=True)
+        for text, hosts in zip(texts, (both[:1], both), strict=True)
+    ]
+    monkeypatch.setattr(lab, "need_root", lambda: None)
+    monkeypatch.setattr(lab.runner, "run", lambda *_: (step for step in steps))
+    head, *lines = run("lab", "--scenario", "keepalived-followed")[1].splitlines()[2:5]
+
+    assert {line.index("node-1") for line in lines} == {head.index("WHO")}
+    assert {line.rindex("node-1") for line in lines} == {head.index("EXPECTED")}
+
+
 @pytest.mark.parametrize("form", READ)
 def test_lab_lists_its_scenarios_as_a_document(run, form):
     code, out, _ = run("lab", "--list", "-o", form)
