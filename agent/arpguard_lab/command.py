@@ -4,6 +4,7 @@ import argparse
 import random
 import signal
 import sys
+import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
@@ -14,6 +15,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from arpguard.cli import documents, exits, render
 from arpguard.cli.arguments import need_root
 from arpguard.cli.render import Columns
+from arpguard.cli.words import span
 from arpguard.errors import ConfigError, Problem
 from arpguard_lab import runner
 from arpguard_lab.bench import COLUMNS, Step
@@ -37,14 +39,14 @@ def run_lab(options: argparse.Namespace) -> int:
     exits.leave_on_signals()
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)  # connections of the lab's end at any time; a lost reader is an error
 
-    is_document = options.output != "table"
+    is_document, began_s = options.output != "table", time.monotonic()
     with closing(_run(options)) as steps:  # it removes the lab, also when a signal ends this program
         results = list(steps if is_document else Page(kubernetes=options.kubernetes).shown(steps))
 
     if is_document:
         print(documents.document([step.as_json() for step in results], options.output))
     else:
-        print(f"\n{_sum(results)}")
+        print(f"\n{_sum(results, time.monotonic() - began_s)}")
 
     return exits.OK if results and all(step.ok for step in results) else exits.NOT_RIGHT
 
@@ -111,12 +113,12 @@ def _ignore(_text: str) -> None:
     pass
 
 
-def _sum(steps: Sequence[Step]) -> str:
-    """How it came out, and of the demonstration what it shows."""
+def _sum(steps: Sequence[Step], took_s: float) -> str:
+    """How it came out, how long it took, and of the demonstration what it shows."""
     failed = sum(not step.ok for step in steps)
     if failed:
-        return f"{len(steps)} steps, {render.bad(f'{failed} not as expected')}"
-    text = f"{len(steps)} steps, {render.good('all as expected')}"
+        return f"{len(steps)} steps, {render.bad(f'{failed} not as expected')}, in {span(took_s)}"
+    text = f"{len(steps)} steps, {render.good('all as expected')}, in {span(took_s)}"
     return f"{text}. {MORAL}" if {step.scenario for step in steps} == {DEMONSTRATION} else text
 
 

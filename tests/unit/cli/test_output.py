@@ -125,6 +125,14 @@ def test_lab_as_a_wide_table_is_cut_nowhere(run, monkeypatch):
     assert remark.strip() in run("lab", "-o", "wide")[1]
 
 
+@pytest.mark.usefixtures("_one_step")
+def test_lab_ends_with_how_long_it_took(run, monkeypatch):
+    times = iter([100.0, 111.7])
+    monkeypatch.setattr(lab, "time", SimpleNamespace(monotonic=lambda: next(times)))
+
+    assert run("lab")[1].splitlines()[-1] == f"1 steps, all as expected, in 11s. {lab.MORAL}"
+
+
 def test_table_of_a_scenario_is_straight_from_its_first_line_on(run, monkeypatch):
     monkeypatch.setenv("COLUMNS", "120")
     texts = ("short", "announces and asks in the name of what was left, followed")
