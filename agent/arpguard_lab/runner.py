@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from arpguard.dataplane import bpffs
-from arpguard.errors import ArpguardError, ConfigError, Problem
+from arpguard.errors import ArpguardError, ConfigError, Problem, did_you_mean
 from arpguard_lab.bench import Bench, Step
 from arpguard_lab.cluster.bench import KubeBench
 from arpguard_lab.cluster.real import VARIABLE
@@ -164,7 +164,8 @@ def _chosen(names: Sequence[str] | None, table: Iterable[str], lacking: Mapping[
     known = list(table)
     for name in names or ():
         if name not in known:
-            raise ConfigError("arpguard lab", [Problem("--scenario", f"{name}: one of {', '.join(known)}")])
+            remedy = did_you_mean(name, known).removeprefix("; ") or f"one of {', '.join(known)}"
+            raise ConfigError("arpguard lab", [Problem("--scenario", f"{name}: {remedy}")])
         if name in lacking:
             raise ConfigError("arpguard lab", [Problem("--scenario", f"{name}: {lacking[name]}")])
     return list(dict.fromkeys(names or [name for name in known if name not in lacking]))

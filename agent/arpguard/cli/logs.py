@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable
 
+from arpguard.errors import did_you_mean
 from arpguard.names import printable
 
 LEVELS = ("debug", "info", "warning", "error")
@@ -97,7 +98,8 @@ def _one_of(choices: tuple[str, ...]) -> Callable[[str], str]:
 
     def parse(text: str) -> str:
         if text not in choices:
-            raise argparse.ArgumentTypeError(f"invalid value {text!r}: expected {', '.join(choices)}")
+            hint = did_you_mean(text, choices) or f": expected {', '.join(choices)}"
+            raise argparse.ArgumentTypeError(f"invalid value {text!r}{hint}")
         return text
 
     return parse

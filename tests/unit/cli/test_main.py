@@ -50,6 +50,10 @@ def test_bad_usage_exits_2(words, run):
             ["status", "-o", "toml"],
             "arpguard status: argument -o/--output: invalid choice: 'toml' (choose from table, wide, json, yaml)",
         ),
+        (
+            ["agent", "--log-level", "inof"],
+            "arpguard agent: argument --log-level: invalid value 'inof'; did you mean 'info'?",
+        ),
         (["links", "--zzzzz"], "arpguard links: unknown option '--zzzzz'"),
         (
             ["status", "--port", "65536"],

@@ -25,6 +25,14 @@ def test_one_that_is_named_is_refused_with_the_remedy(without_keepalived):
         runner.run(["flux", "keepalived"], nodes=2)
 
 
+@pytest.mark.parametrize(("name", "said"), [("fluxx", "fluxx: did you mean 'flux'?"), ("nonsense", "one of flux, ")])
+def test_scenario_that_does_not_exist_is_refused_with_the_one_that_was_likely_meant(name, said):
+    with pytest.raises(ConfigError) as refused:
+        runner.run([name], nodes=2)
+
+    assert said in str(refused.value)
+
+
 def test_where_it_is_installed_nothing_is_left_out(monkeypatch):
     monkeypatch.setattr(runner, "find", lambda program: f"/usr/sbin/{program}")
 
