@@ -13,6 +13,7 @@ from types import ModuleType
 sys.path.append(str(Path(__file__).parents[1]))
 
 import answers
+import audit
 import busy
 import cluster
 import deaths
@@ -46,6 +47,7 @@ SECTIONS: dict[str, ModuleType] = {
     "vouching": vouching,
     "deaths": deaths,
     "members": members,
+    "audit": audit,
     "busy": busy,
 }
 LONG = {"busy"}  # takes an hour, and is measured only when it is named

@@ -121,6 +121,19 @@ def test_busy_gives_plausible_json():
     assert 0 < rows["a task waited for a core"]["max"] <= 110, "the kernel averages"
 
 
+@pytest.mark.bpf
+@pytest.mark.netns
+def test_audit_gives_plausible_json():
+    done = _run("--quick", "--json", "audit")
+    assert done.returncode == 0, done.stderr
+    rows = {row["name"]: row for row in json.loads(done.stdout)["audit"]["rows"]}
+    without, audited = rows["an agent without the audit"], rows["an agent with every: 15s"]
+    assert [len(row["samples"]) for row in (without, audited)] == [3, 3], "each node has a figure"
+    assert 0 < min(without["min"], audited["min"]) <= max(without["max"], audited["max"]) < 100
+    found = rows["a rogue is found on every VIP"]
+    assert (found["note"], 0 < found["max"] < LIMIT_MS / 1000) == ("60 VIPs", True)
+
+
 def test_an_unknown_section_is_refused():
     done = _run("no-such-section")
     assert done.returncode == 2
