@@ -131,7 +131,7 @@ class Passes:
         )
 
         owners = sorted({vip.owner.node for vip in config.vips if vip.owner.node})
-        if owners and name not in owners:
+        if owners and name not in owners and not self._misnamed():  # which is a problem, and logged as one
             log.info("no VIP names this node (%s) as its owner; they name %s", name, ", ".join(owners[:9]))
 
 

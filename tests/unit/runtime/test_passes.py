@@ -6,10 +6,11 @@ from typing import Any, cast
 
 import pytest
 
+from arpguard.config.files import parse_config
 from arpguard.core.basis import Asked
 from arpguard.errors import DataPlaneError
 from arpguard.model import Surroundings
-from arpguard.runtime import linkwatch
+from arpguard.runtime import linkwatch, passes
 from arpguard.runtime.early import EarlyFile
 from arpguard.runtime.linkwatch import LinkWatch
 from arpguard.runtime.passes import Passes
@@ -64,6 +65,24 @@ def test_problems_of_a_pass_that_changes_nothing_know_that_it_does_not(scene):
     scene.settings.awaited = False
     scene.make()
     assert (seen, scene.node.waits) == ([True], False)
+
+
+@pytest.mark.parametrize(("name", "told"), [("node-7", 1), ("vm", 0)], ids=["a node among others", "a problem"])
+def test_that_no_vip_names_this_node_is_told_here_unless_it_is_a_problem(scene, name, told, monkeypatch, caplog):
+    """A problem is logged once as what it is."""
+    monkeypatch.setattr(passes, "gc", SimpleNamespace(collect=lambda: None, freeze=lambda: None))
+    scene.passes._plane.state = None
+    scene.node.name, scene.settings.named_by_host, scene.settings.started_ns = name, True, 0
+    scene.settings.config = parse_config("vips: [{address: 192.0.2.1, owner: {node: node-1}}]")
+    scene.kernel.state, scene.pinned.warm = SimpleNamespace(links=(), entries=()), False
+    scene.pinned.discard_others = lambda: None
+    scene.passes._is_complete = True
+    with caplog.at_level("INFO"):
+        scene.passes.say_when_ready()
+
+    lines = [record.getMessage() for record in caplog.records]
+    assert sum(line.startswith("ready: ") for line in lines) == 1
+    assert sum("no VIP names this node" in line for line in lines) == told
 
 
 def test_routes_are_not_read_while_nothing_changes(scene):
