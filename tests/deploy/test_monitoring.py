@@ -180,6 +180,27 @@ def test_chart_has_the_alerts_and_the_dashboard_of_this_folder():
     assert (found["data"], found["metadata"]["labels"]["grafana_dashboard"]) == ({}, "1")
 
 
+def runbooks(*more: str) -> list[tuple[str, str]]:
+    """Page and section to which each alert of the chart leads."""
+    rules = one(chosen("prometheusRule", more=more), *MADE["prometheusRule"])["spec"]["groups"]
+    urls = (rule["annotations"]["runbook_url"] for group in rules for rule in group["rules"] if "alert" in rule)
+    return [(page, section) for page, _, section in (url.partition("#") for url in urls)]
+
+
+def test_alerts_of_the_chart_lead_to_the_runbooks_that_a_value_names():
+    page = "https://docs.example.com/our/$1/runbooks.html"
+    named = runbooks("--set-string", f"metrics.runbookUrl={page}")
+
+    assert {each for each, _ in named} == {page}
+    assert [section for _, section in named] == [section for _, section in runbooks()]
+
+
+@pytest.mark.parametrize("url", ["runbooks.html", "https://docs.example.com/#a", "https://a b"])
+def test_runbooks_that_are_no_page_are_refused(url):
+    with pytest.raises(AssertionError, match="runbookUrl"):
+        charted("--set-string", f"metrics.runbookUrl={url}")
+
+
 def scraped(*more: str) -> dict:
     """How the chart's PodMonitor has Prometheus scrape."""
     spec = one(chosen("podMonitor", more=more), *MADE["podMonitor"])["spec"]
