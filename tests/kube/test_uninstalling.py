@@ -104,6 +104,7 @@ def test_what_agents_left_is_removed_once_they_are_gone_and_their_nodes_are_name
     assert api.ask("GET", LEASES).names == ["somebody-else"]
     assert "removed 3 Leases that they left" in out
     assert "worker-1 may still have the guard, because its agent did not remove its heartbeat: apply" in out
+    assert out.splitlines()[-1] == "then remove the guard that stayed: kubectl apply -k deploy/cleanup"
 
 
 @contextmanager

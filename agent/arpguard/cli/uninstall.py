@@ -15,6 +15,8 @@ from arpguard.kube.connecting import Access, find_access, find_users_access
 from arpguard.kube.errors import ClusterError, ForbiddenError
 from arpguard.runtime.cluster.uninstalling import Leftovers, uninstall
 
+# The last line, where whoever reads the log of the chart's Job looks first.
+_CLEAN_UP = "then remove the guard that stayed: kubectl apply -k deploy/cleanup"
 _RIGHTS = (
     "this account lacks rights: it must be allowed to get and delete the DaemonSet; to list, patch and delete Leases"
 )
@@ -64,4 +66,5 @@ def _words(left: Leftovers, namespace: str) -> list[str]:
             f"{some(left.nodes)} may still have the guard, because {whose} heartbeat: apply deploy/cleanup to remove "
             "the guard"
         )
-    return [*done, "now delete the rest: helm uninstall, or kubectl delete -k, as it was installed"]
+    done.append("now delete the rest: helm uninstall, or kubectl delete -k, as it was installed")
+    return [*done, _CLEAN_UP] if left.nodes else done
