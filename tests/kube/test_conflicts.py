@@ -21,6 +21,8 @@ from arpguard.runtime.controlplane import Standalone
 from arpguard.runtime.settings import Settings
 from arpguard.units import NS_PER_MS, NS_PER_S
 from arpguard.verdict import Hook, Kind, Mode, Reason, Verdict
+from arpguard.wire.arp import ArpOp
+from arpguard.wire.ndp import NdType
 from arpguard_lab.cluster import objects
 from support.frames.builders import a_claim
 from support.kube.agent_side import CONFIG, LEASES, LINK, Announcing, Side, a_side, mac_of, vip, waited
@@ -368,6 +370,29 @@ def test_without_a_cluster_there_are_routers_and_hosts_outside():
         Claimant(ClaimantKind.OUTSIDE),
     ]
     assert len(announcing.defended) == 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({}, 0),
+        ({"op": NdType.ADVERTISEMENT}, 0),
+        ({"op": ArpOp.REQUEST}, 1),
+        ({"eth_dst": BROADCAST_MAC}, 1),
+        ({"reason": Reason.CONFLICT, "verdict": Verdict.CONFLICT}, 1),
+    ],
+    ids=str,
+)
+def test_answer_to_this_node_that_may_be_the_owners_is_no_claim(changes, told, caplog):
+    """`arpguard whohas` asks for a VIP whose owner's MAC is unknown, and the owner answers."""
+    log, decisions = ConflictLog(), DecisionLog(10)
+    plane = Standalone(Settings(None), Conflicts(log, Announcing()))
+    unverified = {"verdict": Verdict.REPORT, "reason": Reason.UNVERIFIED_CLAIM, "kind": Kind.FOREIGN}
+    answer = {"op": ArpOp.REPLY, "eth_dst": mac_of(1)} | unverified | changes
+    plane.claimed(decisions.add(replace(a_claim(A, STRANGER), **answer), LINK))
+
+    assert len(list(log.newest())) == told
+    assert caplog.text.count("claim: ") == told
 
 
 def a_report(number: int, mac: MacAddress) -> Report:

@@ -14,9 +14,12 @@ from arpguard.core.clusterstate import ClusterState
 from arpguard.core.conflicts import KnownOwner
 from arpguard.core.decisions import Report
 from arpguard.core.sourcing import Sourcing
-from arpguard.model import Surroundings
+from arpguard.model import Decision, Surroundings
 from arpguard.runtime.conflicts import Conflicts
 from arpguard.runtime.settings import Settings
+from arpguard.verdict import Reason
+from arpguard.wire.arp import ArpOp
+from arpguard.wire.ndp import NdType
 
 
 class End(Enum):
@@ -92,8 +95,13 @@ class Standalone:
         """Tells nobody."""
 
     def claimed(self, report: Report) -> None:
-        """Takes the sender for a host outside, or a virtual router."""
-        self._conflicts.tell(report, _unknown(report.decision.sha))
+        """Takes the sender for a host outside, or a virtual router.
+
+        A reply to this node alone that may be the owner's is what a question brings about, of `arpguard whohas` or of
+        the kernel: only the audit can tell whether another host answers, too.
+        """
+        if not _answers_this_node(report.decision):
+            self._conflicts.tell(report, _unknown(report.decision.sha))
 
     def owner_of(self, vip: Address) -> KnownOwner:
         """The node that the configuration names."""
@@ -113,6 +121,11 @@ class Standalone:
     async def leave(self) -> End:
         """Has nothing to do, and no way to ask why."""
         return End.STOPPED
+
+
+def _answers_this_node(decision: Decision) -> bool:
+    is_reply = decision.op in (ArpOp.REPLY, NdType.ADVERTISEMENT) and not decision.eth_dst.is_group
+    return is_reply and decision.reason is Reason.UNVERIFIED_CLAIM
 
 
 def _unknown(mac: MacAddress) -> Claimant:
