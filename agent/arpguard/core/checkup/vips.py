@@ -411,8 +411,9 @@ def _claimed_by(claim: Rival) -> str:
 
 def is_of_claim(problem: str, claims: Iterable[Rival]) -> bool:
     """Whether an agent's problem is about a claim for which `vip_claimed` is bad."""
+    words = {word.rstrip(",;") for word in problem.split()}
     recent = [claim for claim in claims if claim.is_recent]
-    return any(claim.mac in problem or problem == CONTESTED.format(vip=claim.vip) for claim in recent)
+    return any({claim.mac, claim.vip} <= words or problem == CONTESTED.format(vip=claim.vip) for claim in recent)
 
 
 def _names(links: list[Link]) -> str:
