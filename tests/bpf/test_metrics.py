@@ -519,10 +519,10 @@ def test_nodes_are_those_that_there_are_and_those_that_are_heard_of(guarded):
 
 
 def test_what_is_known_of_the_cluster_is_of_the_moment(guarded):
-    state = a_cluster(members=())
-    state.refresh = lambda: setattr(state, "members", (Member("node-1"), Member("node-2")))
-    guarded.node.cluster = state
+    guarded.node.cluster = state = a_cluster(members=())
+    assert guarded.value("nodes_alive") == 0
 
+    state.members = (Member("node-1"), Member("node-2"))
     assert guarded.value("nodes_alive") == 2
 
 
