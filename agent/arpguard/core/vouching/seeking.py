@@ -10,7 +10,7 @@
 |                                             | and this one's agent has not restarted since                     |
 | it un-bound MANY times in RECENT_NS         | none for a minute, ever longer                                      |
 | it was revoked, and its kernel was bound    | none for ten minutes, ever longer: it lived, so that was a mistake  |
-| MANY failed in a row, and others have one   | its segment is dead: it should own nothing until it is accepted     |
+| MANY failed in a row, and others have one   | it is isolated until it is accepted, which is reported              |
 
 Naming a voucher costs a write: nothing here asks for more than one in a few seconds.
 """
@@ -70,7 +70,10 @@ class VoucherView:
 
 @dataclass(frozen=True, slots=True)
 class VoucherPlan:
-    """Whom to seek ("": nobody) and whom to name; `isolated`: to own nothing. `next_ns`: to be asked again by then."""
+    """Whom to seek ("": nobody) and whom to name. `next_ns`: to be asked again by then.
+
+    `isolated`: nobody on its segment hears this node, which is reported and moves no VIP.
+    """
 
     seeks: str = ""
     names: NamedVoucher | None = None
