@@ -140,7 +140,7 @@ def everything(guarded) -> Guarded:
     guarded.node.state.attachments = (Attachment(LO, Hook.TC_EGRESS, "tcx", 1),)
     guarded.api.observe("GetStatus", "OK", 0.002)
     guarded.node.cluster = a_cluster(
-        renewed_ns=boot_ns(), writes=Count({("heartbeat", "applied"): 1}), vouching=VouchingState()
+        renewed_ns=boot_ns(), writes=Count({("heartbeat", "applied"): 1}), vouching=VouchingState(expected=True)
     )
     guarded.node.tenures.follow(guarded.node.state.entries, boot_ns())
     guarded.node.audits.settle(judge(EntryKey(LO, VIP), "lo", Expected(), {}, boot_ns()))

@@ -8,6 +8,7 @@ import base64
 import json
 import socket
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from ipaddress import ip_interface
 
@@ -151,6 +152,35 @@ async def test_nobody_vouches_where_it_is_not_switched_on(two):
             assert kernel.processes == []
             assert (kernel.value.term, kernel.value.ethertype, kernel.terms) == (0, 0, {})
         assert two.get("/api/v1/namespaces/arpguard/secrets")["items"] == []
+
+
+@pytest.mark.parametrize(
+    ("config", "also"),
+    [
+        pytest.param(VOUCHING.replace("enforce", "observe"), VOUCHING, id="observes"),
+        pytest.param(VOUCHING.replace("[192.0.2.0/24]", "[]"), VOUCHING.replace("[192.0.2.0/24]", "[]"), id="no VIPs"),
+        pytest.param(VOUCHING, None, id="alone"),
+    ],
+)
+@in_loop
+async def test_node_that_can_have_no_voucher_neither_reads_the_secret_nor_misses_one(two, config, also):
+    async with AsyncExitStack() as stack:
+        sides = [await stack.enter_async_context(a_side(two, ONE, Voucher(), config=config))]
+        if also:
+            sides.append(await stack.enter_async_context(a_side(two, TWO, Voucher(), config=also)))
+        await _is(lambda: all(side.joined and side.kube.state.complete for side in sides))
+        await asyncio.sleep(2)  # several renewals
+        assert two.count(ONE, resource="secrets") == 0
+        assert not _state(sides[0]).expected
+
+
+@in_loop
+async def test_node_that_may_have_a_voucher_misses_it_until_it_is_bound(two):
+    kernels = Voucher(), Voucher()
+    kernels[1].is_heard = False  # no trial goes well
+    async with a_side(two, ONE, kernels[0], config=VOUCHING) as one, a_side(two, TWO, kernels[1], config=VOUCHING):
+        await _is(lambda: _state(one) is not None and _state(one).expected)
+        assert not _state(one).bound
 
 
 @in_loop

@@ -53,6 +53,11 @@ def _of_vouching(
     return lambda look: value(look.state.vouching) if look.state.vouching is not None else None
 
 
+def _bound(look: ClusterLook) -> float | None:
+    vouching = look.state.vouching
+    return vouching.bound if vouching is not None and (vouching.bound or vouching.expected) else None
+
+
 def _vouched(vouching: VouchingState) -> Iterator[Row]:
     tried = sum(node.trial for node in vouching.vouched)
     yield ("vouched",), len(vouching.vouched) - tried
@@ -180,11 +185,12 @@ CLUSTER: tuple[spec.Spec[ClusterLook], ...] = (
     ),
     spec.Gauge(
         "arpguard_voucher_bound",
-        "1 while this node's kernel answers only as long as its voucher's grants arrive, else 0; absent, like all "
-        "metrics of vouching, where nodes do not vouch for each other",
+        "1 while this node's kernel answers only as long as its voucher's grants arrive, else 0; absent where "
+        "no other node could vouch for it, or it observes or may own no VIP, and, like all metrics of vouching, where "
+        "that is off",
         "when it stays 0 for minutes: if this node dies, others replace it only after its lease; `arpguard status` "
         "says why",
-        _of_vouching(lambda vouching: vouching.bound),
+        _bound,
     ),
     spec.Gauge(
         "arpguard_vouched_nodes",

@@ -104,9 +104,23 @@ def test_gaps_between_grants_are_a_histogram_and_nothing_of_vouching_is_told_whe
         'arpguard_vouched_nodes{what="tried"} 1.0',
         'arpguard_vouched_nodes{what="vouched"} 1.0',
         "arpguard_voucher_unbinds_total 4.0",
-        "arpguard_voucher_bound 0.0",
     ):
         assert f"{line}\n" in text
+
+
+@pytest.mark.parametrize(
+    ("vouching", "value"),
+    [
+        (VouchingState(), None),
+        (VouchingState(expected=True), "0.0"),
+        (VouchingState(expected=True, bound=True), "1.0"),
+        (VouchingState(bound=True), "1.0"),
+    ],
+    ids=["nobody could", "not yet", "bound", "the others are gone"],
+)
+def test_missing_voucher_is_told_only_where_another_node_could_be_one(vouching, value):
+    found = [line for line in metrics_of(a_cluster(vouching=vouching)).splitlines() if "voucher_bound " in line]
+    assert [line.split()[-1] for line in found if not line.startswith("#")] == ([value] if value else [])
 
 
 class _Cluster:

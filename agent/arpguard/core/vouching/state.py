@@ -27,8 +27,8 @@ class VouchedNode:
 class VouchingState:
     """`voucher`: the node that vouches for this one ("": none), since `since_ns` (boot clock); `seeks`: whom it seeks.
 
-    `bound`: this node's kernel answers only as long as grants arrive. `isolated`: no node that was sought hears
-    this one, although it reaches the API server. `vouched`: the nodes that it vouches for. `priority`: how the
+    `bound`: this node's kernel answers only as long as grants arrive. `expected`: another node might vouch
+    for this one, which may own VIPs and enforces. `isolated`: no node that was sought hears this one, although it reaches the API server. `vouched`: the nodes that it vouches for. `priority`: how the
     kernel schedules the voucher's process, "" while there is none. Since the agent began: `unbinds`, how often this
     node left a voucher whose grants did not come; `revocations`, how often its epoch ended while it was bound;
     `decided`, how many nodes its own vouchers found dead; `gaps`, those between its grants to others. `problems`:
@@ -39,6 +39,7 @@ class VouchingState:
     d_ns: int = 0
     since_ns: int | None = None
     bound: bool = False
+    expected: bool = False
     seeks: str = ""
     isolated: bool = False
     vouched: tuple[VouchedNode, ...] = ()

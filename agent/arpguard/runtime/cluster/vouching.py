@@ -49,6 +49,7 @@ class Vouching:
         self._reading: asyncio.Task[None] | None = None
         self._ending = False
         self._plan = VoucherPlan()
+        self._expected = False
         self._since: tuple[str, int] = "", 0  # the term that the heartbeat names, and since when
 
     def close(self) -> None:
@@ -65,16 +66,20 @@ class Vouching:
         if config is None:
             self._name_nobody(now_ns)
             return None
-        if not self._terms.ready:
-            self._reading = self._reading or asyncio.create_task(self._learn_secret(config.secret))
-            return None
-
         own = self._ownership.heartbeat
         is_able = takes_part and not (own.lease.parting or self._ending)
         others = self._others(now_ns) if is_able else {}
+        may = is_able and self._enforces
+        choices = self._choices(others) if may else ()
+        self._expected = bool(choices)
+
+        if not self._terms.ready:
+            self._ask_for_secret(config.secret, now_ns, may=may)
+            return None
+
         listening_ns = self._listen(others, now_ns)
         if own.holds:  # without an answer of the API server all stays as it is
-            self._seek(others, now_ns, may=is_able and self._enforces)
+            self._seek(others, choices, now_ns, may=may)
 
         moments = (self._plan.next_ns, listening_ns, self._granting.look(others, now_ns))
         self._publish(now_ns, takes_part=is_able)
@@ -84,6 +89,16 @@ class Vouching:
         """The nodes that are alive and take part, too."""
         peers = self._ownership.peers
         return {each.node: each for each in peers.heartbeats if each.vouching and peers.alive(each.node, now_ns)}
+
+    def _ask_for_secret(self, name: str, now_ns: int, *, may: bool) -> None:
+        """Once it is of use: another node is on a segment of this one, or the kernel has a term from before."""
+        if self._reading is None and (self._ownership.heartbeat.naming.kernel.number or (may and self._meets(now_ns))):
+            self._reading = asyncio.create_task(self._learn_secret(name))
+
+    def _meets(self, now_ns: int) -> bool:
+        peers = self._ownership.peers
+        alive = {each.node: _networks(each) for each in peers.heartbeats if peers.alive(each.node, now_ns)}
+        return bool(vouchers_for(self._here.node, self._own_networks, alive))
 
     def _listen(self, others: Mapping[str, Heartbeat], now_ns: int) -> int | None:
         """Finds out whether anything comes in over the link to the voucher; returns when to look again."""
@@ -117,24 +132,26 @@ class Vouching:
             self._leases.do(self._ownership.heartbeat.name(None, now_ns))
         self._terms.try_out(None)
 
-    def _seek(self, others: Mapping[str, Heartbeat], now_ns: int, *, may: bool) -> None:
-        """Names a voucher, or has one test this node."""
+    def _seek(
+        self, others: Mapping[str, Heartbeat], choices: tuple[VoucherChoice, ...], now_ns: int, *, may: bool
+    ) -> None:
+        """Names a voucher, or has one try this node."""
         if not may:  # V13, among others
             self._name_nobody(now_ns)
             return
 
         self._seeking = self._seeking or Seeking(self._terms.profile, clean_ns(os.environ))
-        plan = self._plan = self._seeking.decide(self._view(others), now_ns)
+        plan = self._plan = self._seeking.decide(self._view(others, choices), now_ns)
         self._leases.do(self._ownership.heartbeat.name(plan.names, now_ns))
 
         own, sought = self._ownership.heartbeat, others.get(plan.seeks)
         trial = sought and (self._here.node, own.epoch, sought.node, sought.instance, sought.epoch)
         self._terms.try_out(trial_term(*trial) if trial else None)
 
-    def _view(self, others: Mapping[str, Heartbeat]) -> VoucherView:
+    def _view(self, others: Mapping[str, Heartbeat], choices: tuple[VoucherChoice, ...]) -> VoucherView:
         naming = self._ownership.heartbeat.naming
         return VoucherView(
-            choices=() if self._is_left(naming.named) else self._choices(others),
+            choices=() if self._is_left(naming.named) else choices,
             node=self._here.node,
             named=naming.named,
             bound=naming.kernel.bound,
@@ -149,9 +166,14 @@ class Vouching:
         return found is not None and found.instance != "" and found.vouching is None
 
     def _choices(self, others: Mapping[str, Heartbeat]) -> tuple[VoucherChoice, ...]:
-        own = frozenset(network for link in self._here.kernel.state.links if link.up for network in link.subnets)
-        names = vouchers_for(self._here.node, own, {name: _networks(each) for name, each in others.items()})
+        names = vouchers_for(
+            self._here.node, self._own_networks, {name: _networks(each) for name, each in others.items()}
+        )
         return tuple(self._choice(others[name]) for name in names)
+
+    @property
+    def _own_networks(self) -> frozenset[Network]:
+        return frozenset(network for link in self._here.kernel.state.links if link.up for network in link.subnets)
 
     def _choice(self, other: Heartbeat) -> VoucherChoice:
         accepts = dict(other.vouching.accepts) if other.vouching else {}
@@ -176,6 +198,7 @@ class Vouching:
             d_ns=named.d_ns if named else 0,
             since_ns=self._since_ns(named),
             bound=naming.kernel.bound,
+            expected=self._expected,
             seeks=self._plan.seeks,
             isolated=self._plan.isolated,
             vouched=vouched,
