@@ -12,7 +12,7 @@ from pathlib import Path
 from arpguard.dataplane import bpffs
 from arpguard.errors import ArpguardError, ConfigError, Problem, did_you_mean
 from arpguard_lab.bench import Bench, Step
-from arpguard_lab.cluster.bench import KubeBench
+from arpguard_lab.cluster.bench import OFF, KubeBench
 from arpguard_lab.cluster.real import VARIABLE
 from arpguard_lab.cluster.refused import OUTSIDER
 from arpguard_lab.cluster.rounds import SECOND_CLIENT, Extent, run_rounds
@@ -22,7 +22,7 @@ from arpguard_lab.cluster.scenarios import KubeScenario
 from arpguard_lab.cluster.scene import a_bench, kubeconfig_given
 from arpguard_lab.cluster.topology import KubeLab
 from arpguard_lab.cluster.traces import Traces
-from arpguard_lab.cluster.vouched import SETTINGS as VOUCHING
+from arpguard_lab.cluster.vouched import LEASE as VOUCHING
 from arpguard_lab.peers.programs import find
 from arpguard_lab.scenarios import SCENARIOS, Scenario
 from arpguard_lab.topology import Ethernet, Lab
@@ -124,8 +124,8 @@ def _run_kubernetes(
             bench, rounds.extent, rounds.seed, rounds.tell, vouching=rounds.vouching
         )
 
-    settings = {name: scenario.settings for name, scenario in KUBE_SCENARIOS.items()}
-    settings[ROUNDS] = "\n".join([AUDIT, VOUCHING] if rounds is not None and rounds.vouching else [AUDIT])
+    leases = {name: scenario.lease for name, scenario in KUBE_SCENARIOS.items()}
+    leases[ROUNDS] = VOUCHING if rounds is not None and rounds.vouching else OFF
 
     others = [OUTSIDER, SECOND_CLIENT] if rounds else [OUTSIDER]
     with (
@@ -135,13 +135,13 @@ def _run_kubernetes(
         for name, scenario_run in play.items():
             if traces is not None:
                 lab.trace(Traces(traces / name))
-            yield from _guarded(name, partial(_on_a_bench, lab, name, scenario_run, settings[name]))
+            yield from _guarded(name, partial(_on_a_bench, lab, name, scenario_run, leases[name]))
 
 
 def _on_a_bench(
-    lab: KubeLab, name: str, scenario_run: Callable[[KubeBench], Iterator[Step]], settings: str
+    lab: KubeLab, name: str, scenario_run: Callable[[KubeBench], Iterator[Step]], lease: str
 ) -> Iterator[Step]:
-    with a_bench(lab, name, settings) as bench:
+    with a_bench(lab, name, AUDIT if name == ROUNDS else "", lease) as bench:
         yield from scenario_run(bench)
 
 

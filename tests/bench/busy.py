@@ -17,10 +17,9 @@ from report import Row, Section
 
 from arpguard.addresses import Address
 from arpguard.units import NS_PER_MS
-from arpguard_lab.cluster import objects
 from arpguard_lab.cluster.bench import KubeBench, Watch
 from arpguard_lab.cluster.scene import a_bench
-from arpguard_lab.cluster.vouched import SETTINGS, VIPS, until_all_publish, until_bound
+from arpguard_lab.cluster.vouched import LEASE, VIPS, until_all_publish, until_bound
 
 TITLE = "busy: nodes that vouch for each other, while other work keeps every core busy"
 SECONDS, WINDOW_S = 3600, 60
@@ -58,8 +57,7 @@ def measure(*, quick: bool = False) -> Section:
     """An hour; `quick`: some seconds."""
     seconds, window_s = (6, 3) if quick else (SECONDS, WINDOW_S)
     record = _Record()
-    with a_lab(3) as lab, a_bench(lab, "busy", SETTINGS) as bench:
-        bench.allow(objects.vouching_access(bench.home))
+    with a_lab(3) as lab, a_bench(lab, "busy", lease=LEASE) as bench:
         until_all_publish(bench)
         bench.set_out(*VIPS)
         until_bound(bench)

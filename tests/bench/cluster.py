@@ -76,7 +76,7 @@ def _slice(number: int) -> dict:
 def _objects(services: int, slices: int) -> str:
     """YAML, of which JSON is a part."""
     node = {"conditions": [{"type": "Ready", "status": "True"}]}
-    config = "mode: enforce\ninterfaces: [eth0]\nranges: [10.20.0.0/16]\n"
+    config = "mode: enforce\ninterfaces: [eth0]\nranges: [10.20.0.0/16]\nlease: {vouching: off}\n"
     found = [
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "arpguard"}},
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}},

@@ -18,7 +18,6 @@ from arpguard.addresses import Address
 from arpguard.units import NS_PER_MS, NS_PER_S
 from arpguard_lab.asking import Stream
 from arpguard_lab.capture import Capture
-from arpguard_lab.cluster import objects
 from arpguard_lab.cluster.bench import KubeBench, Watch, now_ns, vip
 from arpguard_lab.cluster.scene import a_bench
 from arpguard_lab.cluster.topology import KubeLab
@@ -74,7 +73,7 @@ def _of_profile(lab: KubeLab, profile: str, trials: int) -> tuple[list[float], l
     first: list[float] = []
     every: list[float] = []
     while len(first) < trials:
-        with a_bench(lab, "deaths", f"lease: {{vouching: {{profile: {profile}}}}}") as bench:
+        with a_bench(lab, "deaths", lease=f"vouching: {{profile: {profile}}}") as bench:
             for taken_ns in _deaths(bench, trials - len(first)):
                 first.append(min(taken_ns) / NS_PER_MS)
                 every += [each / NS_PER_MS for each in taken_ns]
@@ -83,7 +82,6 @@ def _of_profile(lab: KubeLab, profile: str, trials: int) -> tuple[list[float], l
 
 def _deaths(bench: KubeBench, most: int) -> Iterator[list[int]]:
     """Of so many nodes at most, until few are left."""
-    bench.allow(objects.vouching_access(bench.home))
     bench.set_out(*VIPS)
     alive = list(bench.nodes)
     with bench.watch(VIPS) as watch:

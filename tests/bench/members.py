@@ -32,7 +32,7 @@ from arpguard_lab.cluster import objects
 from arpguard_lab.cluster.bench import KubeBench
 from arpguard_lab.cluster.kubeapi import MERGE_PATCH, KubeApi
 from arpguard_lab.cluster.scene import a_bench
-from arpguard_lab.cluster.vouched import SETTINGS, VIPS, an_owner, until_all_publish, until_bound
+from arpguard_lab.cluster.vouched import LEASE, VIPS, an_owner, until_all_publish, until_bound
 from arpguard_lab.cluster.vouched_deaths import Deaths
 from arpguard_lab.topology import NETWORK6
 
@@ -60,8 +60,7 @@ def measure(*, quick: bool = False) -> Section:
 @contextmanager
 def a_cluster(lab, count: int) -> Iterator[tuple[KubeBench, "Others"]]:
     """The real nodes, bound to each other, among so many others."""
-    with a_bench(lab, "members", SETTINGS) as bench:
-        bench.allow(objects.vouching_access(bench.home))
+    with a_bench(lab, "members", lease=LEASE) as bench:
         until_all_publish(bench)
         bench.set_out(*VIPS)
         until_bound(bench)

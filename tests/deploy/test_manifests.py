@@ -116,12 +116,11 @@ def test_in_its_namespace_only_what_is_needed_is_granted(base):
 
 def test_nothing_else_is_granted(base):
     roles = [(each["kind"], each["metadata"]["name"]) for each in base if each["kind"].endswith(("Role", "Binding"))]
-    assert sorted(roles) == [
-        (kind, "arpguard") for kind in ("ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")
-    ]
-    for kind in ("Role", "ClusterRole"):
-        binding = one(base, f"{kind}Binding")
-        assert (binding["roleRef"]["kind"], binding["roleRef"]["name"]) == (kind, "arpguard")
+    expected = [("ClusterRole", "arpguard"), ("Role", "arpguard"), ("Role", "arpguard-vouching")]
+    assert sorted(roles) == sorted([*expected, *((f"{kind}Binding", name) for kind, name in expected)])
+    for kind, name in expected:
+        binding = one(base, f"{kind}Binding", name)
+        assert (binding["roleRef"]["kind"], binding["roleRef"]["name"]) == (kind, name)
         assert binding["subjects"] == [{"kind": "ServiceAccount", "name": "arpguard", "namespace": "arpguard"}]
 
 
@@ -195,7 +194,7 @@ def test_namespace_of_an_own_kustomization_reaches_the_rights(tmp_path):
     objects = composed(above, f"resources: [../below]\ncomponents: [{', '.join(components)}]\n")
 
     subjects = [subject for each in objects for subject in each.get("subjects", [])]
-    assert subjects == [{"kind": "ServiceAccount", "name": "arpguard", "namespace": "other"}] * (3 + len(COMPONENTS))
+    assert subjects == [{"kind": "ServiceAccount", "name": "arpguard", "namespace": "other"}] * (4 + len(COMPONENTS))
     own = [each for each in objects if each["metadata"]["name"] == "arpguard"]
     assert {each["metadata"]["namespace"] for each in own if not each["kind"].startswith("Cluster")} == {"other"}
     theirs = {source.scope.namespace for source in SOURCES} - {None}
@@ -204,23 +203,31 @@ def test_namespace_of_an_own_kustomization_reaches_the_rights(tmp_path):
     one(objects, "Namespace", "other")
 
 
-def with_nice(objects: list[dict]) -> list[dict]:
-    """The same, but that the agent's container may raise priorities."""
+def without_nice(objects: list[dict]) -> list[dict]:
+    """The same, but that the agent's container may not raise priorities."""
     objects = copy.deepcopy(objects)
     (container,) = one(objects, "DaemonSet")["spec"]["template"]["spec"]["containers"]
-    container["securityContext"]["capabilities"]["add"].append("SYS_NICE")
+    container["securityContext"]["capabilities"]["add"].remove("SYS_NICE")
     return objects
 
 
-def test_component_lets_the_agent_read_one_secret_and_create_secrets(tmp_path, base):
-    paths = [os.path.relpath(DEPLOY / name, tmp_path) for name in ("base", "components/vouching")]
-    theirs = settled(composed(tmp_path, f"resources: [{paths[0]}]\ncomponents: [{paths[1]}]\n"))
-    more = {key: each for key, each in theirs.items() if key not in settled(base)}
-    assert {key: each for key, each in theirs.items() if key not in more} == settled(with_nice(base))
-    assert set(more) == {(kind, "arpguard", "arpguard-vouching") for kind in ("Role", "RoleBinding")}
-    assert granted(more["Role", "arpguard", "arpguard-vouching"]) == needed(
+def composed_with(folder: Path, component: str) -> dict:
+    """The base with a component."""
+    paths = [os.path.relpath(DEPLOY / name, folder) for name in ("base", f"components/{component}")]
+    return settled(composed(folder, f"resources: [{paths[0]}]\ncomponents: [{paths[1]}]\n"))
+
+
+def test_base_lets_the_agent_read_one_secret_and_create_secrets(tmp_path, base):
+    assert granted(one(base, "Role", "arpguard-vouching")) == needed(
         {(SECRETS, VouchingConfig().secret): {"get"}, (SECRETS, None): {"create"}}
     )
+    assert composed_with(tmp_path, "vouching") == settled(base), "of the version before"
+
+
+def test_component_takes_the_rights_to_secrets_and_to_priorities_away(tmp_path, base):
+    theirs = composed_with(tmp_path, "without-vouching")
+    gone = {(kind, "arpguard", "arpguard-vouching") for kind in ("Role", "RoleBinding")}
+    assert theirs == {key: each for key, each in settled(without_nice(base)).items() if key not in gone}
 
 
 def test_namespace_of_an_own_kustomization_reaches_the_rights_to_the_secret(tmp_path):
@@ -228,8 +235,7 @@ def test_namespace_of_an_own_kustomization_reaches_the_rights_to_the_secret(tmp_
     for folder in (below, above):
         folder.mkdir()
     composed(below, f"resources: [{os.path.relpath(DEPLOY / 'base', below)}]\nnamespace: other\n")
-    component = os.path.relpath(DEPLOY / "components/vouching", above)
-    objects = composed(above, f"resources: [../below]\ncomponents: [{component}]\n")
+    objects = composed(above, "resources: [../below]\n")
     role, binding = (one(objects, kind, "arpguard-vouching") for kind in ("Role", "RoleBinding"))
     assert role["metadata"]["namespace"] == binding["metadata"]["namespace"] == "other"
     assert binding["subjects"] == [{"kind": "ServiceAccount", "name": "arpguard", "namespace": "other"}]
@@ -289,7 +295,7 @@ def test_container_has_exactly_these_privileges(pod, container):
         "runAsGroup": 0,
         "allowPrivilegeEscalation": False,
         "readOnlyRootFilesystem": True,
-        "capabilities": {"drop": ["ALL"], "add": sorted(each.name for each in NEEDED)},
+        "capabilities": {"drop": ["ALL"], "add": sorted([*(each.name for each in NEEDED), "SYS_NICE"])},
     }
     assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
     assert pod["hostNetwork"] is True
@@ -389,7 +395,7 @@ def test_objects_are_of_their_types(folder):
         assert list(faults(each, f"V1{each['kind']}", each["kind"])) == []
 
 
-@pytest.mark.parametrize("name", [*(f"follow-{name}" for name in COMPONENTS), "operator", "vouching"])
+@pytest.mark.parametrize("name", [*(f"follow-{name}" for name in COMPONENTS), "operator"])
 def test_objects_of_components_are_of_their_types(name):
     for each in parsed((DEPLOY / f"components/{name}/rbac.yaml").read_text(encoding="utf-8")):
         for subject in each.get("subjects", []):
@@ -495,14 +501,15 @@ def role_name(objects: list[dict]) -> str:
     return role["metadata"]["name"]
 
 
-def test_chart_gives_the_rights_to_the_secret_where_the_configuration_vouches():
-    more = parsed((DEPLOY / "components/vouching/rbac.yaml").read_text(encoding="utf-8"))
+def test_chart_gives_the_rights_to_the_secret_unless_the_configuration_says_off(base):
+    more = [each for each in base if each["metadata"]["name"] == "arpguard-vouching"]
     objects = parsed(charted("--set", "config.lease.vouching=auto"))
+    assert [each for each in settled(parsed(charted())) if "vouching" in each[2]] == [*settled(more)]
     config = parse_config(config_of(objects))
     assert config.lease.vouching == VouchingConfig()
     off = parsed(charted("--set", "config.lease.vouching=off"))
     of_agents = [each for each in objects if each["kind"] == "DaemonSet"]
-    assert settled(of_agents) == settled([one(with_nice(off), "DaemonSet")])
+    assert settled([one(without_nice(of_agents), "DaemonSet")]) == settled([one(off, "DaemonSet")])
     without = [each for each in objects if each["metadata"]["name"] != "arpguard-vouching"]
     assert settled(objects) == settled(without) | settled(more)
 

@@ -14,7 +14,7 @@ import yaml
 from arpguard.dataplane import bpffs
 from arpguard.errors import ArpguardError
 from arpguard_lab.cluster import objects
-from arpguard_lab.cluster.bench import KubeBench, Watch, now_ns
+from arpguard_lab.cluster.bench import OFF, KubeBench, Watch, now_ns
 from arpguard_lab.cluster.kubeapi import KubeApi
 from arpguard_lab.cluster.servers import ApiUnderTest, Fault
 from arpguard_lab.cluster.topology import API_ADDRESS, KubeLab
@@ -133,6 +133,7 @@ class Street(KubeBench):
 
     def config(self, mode: str = "enforce", extra: str = "", interfaces: str = "[eth0]", ranges: str = RANGES) -> str:
         lines = [f"mode: {mode}", f"interfaces: {interfaces}", f"ranges: {ranges}", "services: {owner: elect}", extra]
+        lines += [f"lease: {{{OFF}}}"]
         return "\n".join(lines)
 
     def set_up(self) -> None:

@@ -26,7 +26,7 @@ import record
 from arpguard.addresses import MacAddress
 from arpguard.dataplane import bpffs
 from arpguard.wire.arp import build_announcements
-from arpguard_lab.cluster.bench import KubeBench, Watch, vip
+from arpguard_lab.cluster.bench import OFF, KubeBench, Watch, vip
 from arpguard_lab.cluster.refused import OUTSIDER
 from arpguard_lab.cluster.scene import a_bench
 from arpguard_lab.cluster.topology import KubeLab
@@ -78,7 +78,7 @@ def changes(bench: KubeBench) -> list[Callable[[], object]]:
         lambda: bench.cordon(first),
         lambda: bench.cordon(first, cordoned=False),
         lambda: bench.publish("passing", PASSING),
-        lambda: bench.configure(bench.config(extra="lease: {duration: 4s, renew: 1s, margin: 1s}")),
+        lambda: bench.configure(bench.config(lease=f"duration: 4s, renew: 1s, margin: 1s, {OFF}")),
         lambda: bench.set_ready(second, ready=False),
         lambda: bench.set_ready(second, ready=True),
         lambda: bench.configure(bench.config()),

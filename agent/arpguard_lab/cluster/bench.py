@@ -29,6 +29,7 @@ from arpguard_lab.topology import NETWORK, NETWORK6, Host, first_mac
 
 Json = dict[str, Any]
 
+OFF = "vouching: off"  # of the scenarios that are not about it
 SETTLE_S = 20.0
 READY_S = 120.0  # three agents load at once, on few cores
 _WAIT_S = 0.06
@@ -171,12 +172,13 @@ def _about(said: Iterable[Said], address: Address, since_ns: int) -> Iterator[Sa
 class KubeBench:
     """One scenario's tools over a lab with an API server and agents."""
 
-    def __init__(self, lab: KubeLab, server: ApiUnderTest, scenario: str, settings: str = "") -> None:
-        """`settings`: what its agents' configuration says besides."""
+    def __init__(self, lab: KubeLab, server: ApiUnderTest, scenario: str, settings: str = "", lease: str = OFF) -> None:
+        """`settings`: what its agents' configuration says besides; `lease`: of their leases, "" for the defaults."""
         self.lab = lab
         self.server = server
         self.scenario = scenario
         self._settings = settings
+        self._lease = lease
         self._asker = lab.client.listen()
         self._questions = 0
         self.ledger = Ledger({server.node_name(host): host.mac for host in lab.nodes})
@@ -215,14 +217,14 @@ class KubeBench:
         extra: str = "",
         interfaces: str = "[eth0]",
         owner: str = "elect",
-        lease: str = "",
+        lease: str | None = None,
     ) -> str:
-        """The agents' configuration, the same for all; `lease`: another one than the scenario's settings have."""
+        """The agents' configuration, the same for all; `lease`: other settings of leases than the scenario has."""
         ranges = ", ".join(f"'{each}'" for each in objects.RANGES)
         lines = [f"mode: {mode}", f"interfaces: {interfaces}", f"ranges: [{ranges}]"]
         lines += [f"services: {{enabled: true, selector: {{{objects.LAB_LABEL}: {self.home}}}, owner: {owner}}}"]
-        settings = f"lease: {{{lease}}}" if lease else self._settings
-        return "\n".join([*lines, settings, extra]) + "\n"
+        lines += [f"lease: {{{self._lease if lease is None else lease}}}", self._settings, extra]
+        return "\n".join(lines) + "\n"
 
     def set_up(self) -> None:
         """Nodes and configuration in the API, and an agent on every node."""
@@ -311,6 +313,11 @@ class KubeBench:
             namespace = body["metadata"].get("namespace", "")
             where = f"namespaces/{namespace}/" if namespace else ""
             self.server.api.create(f"/apis/{body['apiVersion']}/{where}{body['kind'].lower()}s", body)
+
+    def forbid_secret(self) -> None:
+        """Takes the agents' right to the Secret of vouching away."""
+        path = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{self.home}/rolebindings/{objects.SECRET}"
+        self.server.api.delete(path)
 
     def publish_load_balancer(self, name: str, address: IPv4Address) -> None:
         """Makes a Service of another announcer, which has given it an address."""

@@ -12,11 +12,12 @@ from ipaddress import IPv4Address
 from random import Random
 
 from arpguard.addresses import Address
-from arpguard_lab.cluster.bench import KubeBench
+from arpguard_lab.cluster.bench import OFF, KubeBench
 from arpguard_lab.cluster.meddling import Meddler, Way
 from arpguard_lab.cluster.pods import Pods
 from arpguard_lab.cluster.tampering import CLOSING, OPENING, Observing, Opening
 from arpguard_lab.cluster.topology import KubeAgent
+from arpguard_lab.cluster.vouched import LEASE
 from arpguard_lab.topology import Host, other_mac
 
 _SPARE = IPv4Address("198.51.100.99")
@@ -58,7 +59,7 @@ class Mischief:
         self._dice = dice
         self._vips = list(vips)
         self._pods = pods
-        self._vouching = "" if meddler is None else ", vouching: {profile: default}"
+        self._vouching = OFF if meddler is None else LEASE
 
         self._menu: list[tuple[int, Callable[[Host], list[Deed]]]] = [
             (3, self._kill),
@@ -245,8 +246,8 @@ class Mischief:
     def _edit_config(self, _host: Host) -> list[Deed]:
         bench = self._bench
         edits = {
-            "lease of 4 s": bench.config(lease=f"duration: 4s, renew: 1s, margin: 1s{self._vouching}"),
-            "lease of 2 s": bench.config(lease=f"duration: 2s, renew: 500ms, margin: 700ms{self._vouching}"),
+            "lease of 4 s": bench.config(lease=f"duration: 4s, renew: 1s, margin: 1s, {self._vouching}"),
+            "lease of 2 s": bench.config(lease=f"duration: 2s, renew: 500ms, margin: 700ms, {self._vouching}"),
             "one more link": bench.config(interfaces="[eth0, mgmt0]"),
             "links by pattern": bench.config(interfaces="['e*']"),
             "one more VIP": bench.config(extra=f"vips: [{{address: {_SPARE}, owner: external}}]"),
@@ -286,7 +287,7 @@ class Mischief:
         """With a lease of its own, or (empty) with that of the ConfigMap."""
         agent.kill(signal.SIGTERM)
         agent.follows = not clock
-        agent.configure(self._bench.config(lease=f"{clock}{self._vouching}" if clock else ""))
+        agent.configure(self._bench.config(lease=f"{clock}, {self._vouching}" if clock else None))
         agent.start()
 
 

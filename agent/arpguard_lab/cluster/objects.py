@@ -178,9 +178,8 @@ def pod(home: str, name: str, node_name: str) -> Json:
     return _object("v1", "Pod", {**_of_the_lab(home, name), "finalizers": [FINALIZER]}, spec=spec)
 
 
-def vouching_access(home: str) -> list[Json]:
-    """The right to read the cluster's secret, and to make it, as `deploy/components/vouching` gives it."""
-    subject = {"kind": "ServiceAccount", "name": ACCOUNT, "namespace": home}
+def _vouching_access(home: str, subject: Json) -> list[Json]:
+    """The right to read the cluster's secret, and to make it, as `deploy/base` gives it."""
     secrets = {"apiGroups": [""], "resources": ["secrets"]}
     rules = [{**secrets, "resourceNames": [SECRET], "verbs": ["get"]}, {**secrets, "verbs": ["create"]}]
     return [_role("Role", home, SECRET, rules), _binding("Role", home, SECRET, subject)]
@@ -205,6 +204,7 @@ def access(home: str) -> list[Json]:
         _object("v1", "ServiceAccount", {"namespace": home, "name": ACCOUNT}),
         _role("Role", home, ACCOUNT, at_home),
         _binding("Role", home, ACCOUNT, subject),
+        *_vouching_access(home, subject),
         _role("ClusterRole", "", wide, everywhere),
         _binding("ClusterRole", "", wide, subject),
     ]

@@ -36,7 +36,6 @@ from arpguard.units import NS_PER_MS, NS_PER_S
 from arpguard_lab.asking import Stream
 from arpguard_lab.bench import Step
 from arpguard_lab.capture import Said
-from arpguard_lab.cluster import objects
 from arpguard_lab.cluster.bench import AT_THE_FENCE_NS, KubeBench, Watch, ms, now_ns, vip, vip6
 from arpguard_lab.cluster.meddling import Meddler
 from arpguard_lab.cluster.mischief import Deed, Mischief
@@ -253,8 +252,6 @@ def run_rounds(
     bench.publish("local", [_LOCAL], local=True)
     bench.endpoints("local", dict.fromkeys(bench.nodes, True))
 
-    if vouching:
-        bench.allow(objects.vouching_access(bench.home))
     meddler = Meddler(bench.lab.switch, seed) if vouching else None
     schedule = Schedule(bench, seed, Pods(bench), meddler)
     rounds = Rounds(bench, schedule)

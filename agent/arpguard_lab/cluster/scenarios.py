@@ -19,7 +19,7 @@ from arpguard_lab.cluster import (
     vouched_deaths,
     vouched_outages,
 )
-from arpguard_lab.cluster.bench import KubeBench, vip
+from arpguard_lab.cluster.bench import OFF, KubeBench, vip
 
 _FEW = [vip(50 + number) for number in range(10)]
 _REST_S = 8.0
@@ -103,16 +103,16 @@ def _until_quiet(bench: KubeBench, limit_s: float = 60.0) -> None:
 
 @dataclass(frozen=True, slots=True)
 class KubeScenario:
-    """What it shows, and its steps; `settings`: what its agents' configuration says besides."""
+    """What it shows, and its steps; `lease`: as in KubeBench."""
 
     summary: str
     run: Callable[[KubeBench], Iterator[Step]]
-    settings: str = ""
+    lease: str = OFF
     own_server: bool = False  # it writes where nothing of the lab belongs on another API server
 
 
 def _vouching(summary: str, run: Callable[[KubeBench], Iterator[Step]]) -> KubeScenario:
-    return KubeScenario(f"vouching: {summary}", run, vouched.SETTINGS)
+    return KubeScenario(f"vouching: {summary}", run, vouched.LEASE)
 
 
 SCENARIOS: dict[str, KubeScenario] = {

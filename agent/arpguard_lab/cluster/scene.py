@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from arpguard_lab.apiserver.manifests import read
-from arpguard_lab.cluster.bench import KubeBench
+from arpguard_lab.cluster.bench import OFF, KubeBench
 from arpguard_lab.cluster.double import Double
 from arpguard_lab.cluster.real import VARIABLE, Real
 from arpguard_lab.cluster.servers import ApiUnderTest
@@ -24,13 +24,13 @@ def kubeconfig_given() -> Path | None:
 
 
 @contextmanager
-def a_bench(lab: KubeLab, scenario: str, settings: str = "") -> Iterator[KubeBench]:
-    """An API server with nothing in it but the scene, and agents that have just begun; `settings`: as in KubeBench."""
+def a_bench(lab: KubeLab, scenario: str, settings: str = "", lease: str = OFF) -> Iterator[KubeBench]:
+    """An API server with nothing in it but the scene, and agents that have just begun; the rest as in KubeBench."""
     server = _server(lab)
     waits_for("starting an API server")
     try:
         server.start()
-        bench = KubeBench(lab, server, scenario, settings)
+        bench = KubeBench(lab, server, scenario, settings, lease)
         try:
             bench.set_up()
             yield bench

@@ -11,7 +11,7 @@ from arpguard_lab.cluster import objects
 from arpguard_lab.cluster.bench import KubeBench, Watch, vip
 from arpguard_lab.topology import Host
 
-SETTINGS = "lease: {vouching: {profile: default}}"
+LEASE = "vouching: {profile: default}"
 VIPS = [vip(50 + number) for number in range(12)]
 PATIENCE_S = 15.0
 
@@ -23,7 +23,6 @@ _FIRST = vip(70)
 
 def begin(bench: KubeBench) -> Iterator[Step]:
     """VIPs that are answered for, and nodes that are bound to each other."""
-    bench.allow(objects.vouching_access(bench.home))
     until_all_publish(bench)
     bench.set_out(*VIPS)
     took_s = until_bound(bench)

@@ -7,13 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from arpguard.addresses import Address
 from arpguard_lab.bench import Bounded, Step
-from arpguard_lab.cluster import objects
 from arpguard_lab.cluster.bench import KubeBench, Watch, ms, now_ns
 from arpguard_lab.cluster.planned import CRASH_MS
 from arpguard_lab.cluster.pods import Pods
 from arpguard_lab.cluster.vouched import (
+    LEASE,
     PATIENCE_S,
-    SETTINGS,
     VIPS,
     an_owner,
     begin,
@@ -140,7 +139,6 @@ def run_agent_killed(bench: KubeBench) -> Iterator[Step]:
 
 def run_update(bench: KubeBench) -> Iterator[Step]:
     """Kills one agent, which starts again at once, and then replaces all as a DaemonSet's controller does."""
-    bench.allow(objects.vouching_access(bench.home))
     pods = Pods(bench)
     until_all_publish(bench)
     bench.set_out(*VIPS)
@@ -172,14 +170,15 @@ def run_upgrade(bench: KubeBench) -> Iterator[Step]:
     before = os.environ.get(VERSION_BEFORE, "")
     for host in bench.nodes:
         bench.agent(host).code = before
-    bench.allow(objects.vouching_access(bench.home))
+    if before:  # that version need not know the setting
+        bench.configure(bench.config(lease=""))
     pods = Pods(bench)
     until_all_publish(bench)
     bench.set_out(*VIPS)
     *first, last = bench.nodes
     judge = _hardly_lost if before else none_lost
 
-    bench.configure(bench.config(extra=SETTINGS))
+    bench.configure(bench.config(lease=LEASE))
     with bench.watch(VIPS) as watch:
         for host in first:
             pods.replace(host)

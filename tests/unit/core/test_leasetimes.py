@@ -21,7 +21,7 @@ def test_lease_is_stretched_so_that_the_cluster_writes_no_more_than_100_a_second
 
 
 def test_lease_that_is_slow_already_is_stretched_less():
-    slow = LeaseConfig(6000 * NS_PER_MS, 1500 * NS_PER_MS, 2000 * NS_PER_MS)
+    slow = LeaseConfig(6000 * NS_PER_MS, 1500 * NS_PER_MS, 2000 * NS_PER_MS, vouching=None)
 
     assert times_of(slow, 150) == Times(slow.duration_ns, slow.renew_ns, slow.margin_ns, SYNC_NS, 15 * NS_PER_S)
     assert times_of(slow, 300).duration_ns == 12 * NS_PER_S
@@ -35,7 +35,7 @@ def test_at_rest_a_cluster_writes_ten_times_a_second_at_most(nodes, seconds):
 @pytest.mark.parametrize(("nodes", "seconds"), [(1, 30), (90, 30), (300, 100), (1000, 333)])
 def test_with_vouching_a_cluster_lists_its_claims_three_times_a_second_at_most(nodes, seconds):
     assert times_of(LeaseConfig(vouching=VouchingConfig()), nodes).sync_ns // NS_PER_S == seconds
-    assert times_of(LeaseConfig(), nodes).sync_ns == SYNC_NS
+    assert times_of(LeaseConfig(vouching=None), nodes).sync_ns == SYNC_NS
 
 
 def test_a_request_ends_before_the_margin_does():
