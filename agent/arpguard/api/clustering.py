@@ -63,6 +63,7 @@ def _vouching(state: VouchingState, clock: messages.MessageClock) -> pb.Vouching
         unbinds=state.unbinds,
         revocations=state.revocations,
         found_dead=state.decided,
+        lacks_right=state.lacks_right,
     )
     if state.since_ns is not None:
         message.since_time.CopyFrom(clock.timestamp(state.since_ns))

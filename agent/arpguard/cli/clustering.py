@@ -74,6 +74,8 @@ def _vouching(message: pb.Vouching) -> Iterator[tuple[str, object]]:
 def _voucher(message: pb.Vouching) -> Styled:
     if message.isolated:
         return bad("none: no node on the segment hears this one")
+    if not message.voucher and message.lacks_right:
+        return careful("none: no right to the Secret")
     if not message.voucher:
         seeks = shortened(message.seeks, _NAME_WIDTH)
         return careful(f"none yet; {seeks} is testing whether it can vouch" if seeks else "none")

@@ -75,7 +75,7 @@ def _ask_agent(target: str) -> AgentWord | Unread:
     except AskError as error:
         return Unread(str(error))
     claims = tuple(_claim(conflict) for conflict in answer.conflicts if tables.is_conflict(conflict))
-    return AgentWord(status.node, tuple(problems(status)), claims)
+    return AgentWord(status.node, tuple(problems(status)), claims, status.kubernetes.vouching.lacks_right)
 
 
 def _claim(conflict: pb.Conflict) -> Rival:

@@ -68,12 +68,14 @@ class VouchingProfile(Enum):
 class VouchingConfig:
     """How nodes vouch for each other: the Secret that their frames are authenticated with, and the frames' EtherType.
 
-    `profile` None: by what the node runs on.
+    `profile` None: by what the node runs on. `asked`: whether the configuration says so; where it does not, a missing
+    right to the Secret is no problem.
     """
 
     secret: str = "arpguard-vouching"  # noqa: S105 - its name
     ethertype: int = 0x88B5  # IEEE 802 9.2.4: for local experiments
     profile: VouchingProfile | None = None
+    asked: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

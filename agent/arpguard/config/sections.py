@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Collection
+from dataclasses import replace
 from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -308,11 +309,13 @@ _WORD = scalar(
 
 
 @reads({"anyOf": [_WORD.schema, _VOUCHING.schema]})
-def _vouching(raw: Raw, place: Place) -> model.VouchingConfig | None:
-    """None: off, which is the default, too."""
+def _vouching(raw: Raw, place: Place) -> model.VouchingConfig | bool | None:
+    """False: off. None is for what is wrong, and leaves the default."""
     if isinstance(raw, dict):
-        return _VOUCHING(raw, place)
-    return model.VouchingConfig() if _WORD(raw, place) == "auto" else None
+        found = _VOUCHING(raw, place)
+        return replace(found, asked=True) if found is not None else None
+    word = _WORD(raw, place)
+    return None if word is None else word == "auto" and model.VouchingConfig(asked=True)
 
 
 _SETTINGS: ValueReader[dict[str, Any]] = section(dict, {**_TIMES, "vouching": _vouching})
@@ -321,7 +324,7 @@ _SETTINGS: ValueReader[dict[str, Any]] = section(dict, {**_TIMES, "vouching": _v
 @reads(_SETTINGS.schema)
 def _lease(raw: Raw, place: Place) -> model.LeaseConfig:
     found = _SETTINGS(raw, place) or {}
-    vouching = found.pop("vouching", None)
+    vouching = found.pop("vouching", None) or None
     lease = model.LeaseConfig(**{f"{name}_ns": value for name, value in found.items()}, vouching=vouching)
     for name, value, what, limit in (
         ("margin", lease.margin_ns, "duration", lease.duration_ns),

@@ -19,6 +19,10 @@ class ClusterSecretError(ArpguardError):
     """The Secret is wrong, or may not be read; says what to do."""
 
 
+class NoRightError(ClusterSecretError):
+    """This agent may not read it, or not create it."""
+
+
 async def cluster_secret(client: Client, namespace: str, name: str) -> bytes:
     """The bytes in a Secret, LEN or more; creates it if there is none.
 
@@ -31,8 +35,8 @@ async def cluster_secret(client: Client, namespace: str, name: str) -> bytes:
         if found is None and (found := await _create(client, namespace, name)) is None:
             found = await client.find(read)
     except ForbiddenError as error:
-        allowed = "apply the component vouching, or the chart with config.lease.vouching"
-        raise ClusterSecretError(f"{error}; {allowed}, or switch vouching off") from error
+        remedy = "grant what the manifests or the chart grant for vouching, or switch it off"
+        raise NoRightError(f"{error}; {remedy}") from error
 
     if found is None:
         raise ClusterSecretError(

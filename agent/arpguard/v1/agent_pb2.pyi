@@ -660,6 +660,7 @@ class Vouching(_message.Message):
     UNBINDS_FIELD_NUMBER: _builtins.int
     REVOCATIONS_FIELD_NUMBER: _builtins.int
     FOUND_DEAD_FIELD_NUMBER: _builtins.int
+    LACKS_RIGHT_FIELD_NUMBER: _builtins.int
     voucher: _builtins.str
     """The node that this node's heartbeat names as its voucher; empty: none."""
     bound: _builtins.bool
@@ -676,6 +677,10 @@ class Vouching(_message.Message):
     """How often other nodes ended this node's epoch while it was bound, since the agent started."""
     found_dead: _builtins.int
     """How many nodes this node, as their voucher, has found dead since the agent started."""
+    lacks_right: _builtins.bool
+    """Whether the agent may not read or create the Secret of vouching. That is a problem only where the configuration
+    asks for vouching: then this is false, and the problem is among the node's.
+    """
     @_builtins.property
     def timeout(self) -> _duration_pb2.Duration:
         """How long without an answer until the voucher counts this node as dead (d)."""
@@ -702,10 +707,11 @@ class Vouching(_message.Message):
         unbinds: _builtins.int = ...,
         revocations: _builtins.int = ...,
         found_dead: _builtins.int = ...,
+        lacks_right: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["since_time", b"since_time", "timeout", b"timeout"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bound", b"bound", "found_dead", b"found_dead", "isolated", b"isolated", "priority", b"priority", "revocations", b"revocations", "seeks", b"seeks", "since_time", b"since_time", "timeout", b"timeout", "unbinds", b"unbinds", "vouched_nodes", b"vouched_nodes", "voucher", b"voucher"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bound", b"bound", "found_dead", b"found_dead", "isolated", b"isolated", "lacks_right", b"lacks_right", "priority", b"priority", "revocations", b"revocations", "seeks", b"seeks", "since_time", b"since_time", "timeout", b"timeout", "unbinds", b"unbinds", "vouched_nodes", b"vouched_nodes", "voucher", b"voucher"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

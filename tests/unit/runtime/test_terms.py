@@ -1,12 +1,26 @@
-"""The cluster's secret is asked for ever more rarely while it cannot be read."""
+"""The cluster's secret: how often it is asked for while it cannot be read, and when that is a problem."""
 
 import asyncio
 import itertools
+import logging
+from types import SimpleNamespace
 
+import pytest
+
+from arpguard.config.model import LeaseConfig, VouchingConfig
 from arpguard.errors import ArpguardError
+from arpguard.kube.clustersecret import NoRightError
+from arpguard.runtime.cluster.outlook import Outlook
 from arpguard.runtime.cluster.terms import Terms
 
 REFUSED = 20
+
+
+ASKED, UNASKED = VouchingConfig(asked=True), VouchingConfig()
+
+
+def here(vouching: VouchingConfig) -> SimpleNamespace:
+    return SimpleNamespace(outlook=Outlook(LeaseConfig(vouching=vouching)))
 
 
 def test_secret_that_cannot_be_read_is_asked_for_ever_more_rarely(monkeypatch):
@@ -21,7 +35,7 @@ def test_secret_that_cannot_be_read_is_asked_for_ever_more_rarely(monkeypatch):
         return b"s" * 32
 
     monkeypatch.setattr("arpguard.runtime.cluster.terms.asyncio.sleep", sleep)
-    terms = Terms(None, read_secret)
+    terms = Terms(here(ASKED), read_secret)
     asyncio.run(terms.learn_secret("arpguard-vouching"))
 
     assert terms.ready
@@ -29,3 +43,35 @@ def test_secret_that_cannot_be_read_is_asked_for_ever_more_rarely(monkeypatch):
     assert len(waits) == REFUSED
     assert sum(waits[:3]) > 8, "three reads in the first eight seconds"
     assert all(30 <= wait <= 60 for wait in waits[6:])
+
+
+@pytest.mark.parametrize(
+    ("vouching", "error", "problem", "lacks_right"),
+    [
+        pytest.param(UNASKED, NoRightError("403"), "", True, id="nobody asked"),
+        pytest.param(ASKED, NoRightError("403"), "403", False, id="asked"),
+        pytest.param(UNASKED, ArpguardError("no key"), "no key", False, id="not a right"),
+    ],
+)
+def test_missing_right_is_a_problem_only_where_vouching_is_asked_for(
+    caplog, monkeypatch, vouching, error, problem, lacks_right
+):
+    asked, seen = itertools.count(), []
+
+    async def sleep(_seconds: float) -> None:
+        seen.append((terms.problem, terms.lacks_right))
+
+    async def read_secret(_name: str) -> bytes:
+        if next(asked) < REFUSED:
+            raise error
+        return b"s" * 32
+
+    monkeypatch.setattr("arpguard.runtime.cluster.terms.asyncio.sleep", sleep)
+    caplog.set_level(logging.INFO, "arpguard")
+    terms = Terms(here(vouching), read_secret)
+    asyncio.run(terms.learn_secret("arpguard-vouching"))
+
+    assert seen == [(problem, lacks_right)] * REFUSED
+    assert (terms.problem, terms.lacks_right) == ("", False)
+    lines = [record.getMessage() for record in caplog.records if "no node vouches" in record.getMessage()]
+    assert lines == (["vouching: no node vouches for this one: 403"] if lacks_right else [])

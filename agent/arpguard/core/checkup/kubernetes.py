@@ -1,11 +1,11 @@
 """Checks of the cluster: how kube-proxy is set up, and which announcers can be followed."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from arpguard.config.model import VouchingProfile
 from arpguard.core.checkup.findings import Finding, Grade, bad, ok, skip, unknown, warn
 from arpguard.core.checkup.picture import Picture
-from arpguard.core.checkup.snapshot import ClusterView, Unread, needed
+from arpguard.core.checkup.snapshot import AgentWord, ClusterView, Unread, needed
 from arpguard.model import OwnerKind
 from arpguard.verdict import Mode
 
@@ -58,6 +58,9 @@ def vouching(picture: Picture) -> Iterator[Finding]:
         return
 
     told = [] if isinstance(word, Unread) else list(filter(is_of_vouching, word.problems))
+    if why := _is_no_matter(picture, told):
+        yield skip(why)
+        return
     for problem in told:
         yield bad(
             problem.removeprefix(_OF_VOUCHING),
@@ -77,6 +80,16 @@ def vouching(picture: Picture) -> Iterator[Finding]:
         yield unknown(word.why)
     elif not (told or is_too_fast):
         yield ok("the agent reports no problem with vouching")
+
+
+def _is_no_matter(picture: Picture, told: Sequence[str]) -> str:
+    """Why nodes need not vouch for each other here, as nobody has asked for it; else empty."""
+    config, word, cluster = picture.config.lease.vouching, picture.snapshot.agent, picture.snapshot.cluster
+    if told or (config is not None and config.asked):
+        return ""
+    if isinstance(word, AgentWord) and word.lacks_right:
+        return "the agent has no right to the Secret, so no node vouches for this one"
+    return f"the cluster is not known: {cluster.why}" if isinstance(cluster, Unread) else ""
 
 
 def is_of_vouching(problem: str) -> bool:

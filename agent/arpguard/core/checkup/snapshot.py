@@ -145,11 +145,12 @@ class Rival:
 
 @dataclass(frozen=True, slots=True)
 class AgentWord:
-    """What the running agent says about itself."""
+    """What the running agent says about itself. `lacks_right`: to the Secret of vouching, which nobody asked for."""
 
     node: str
     problems: tuple[str, ...] = ()
     claims: tuple[Rival, ...] = ()
+    lacks_right: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from arpguard.core.ownership.records import KernelTerm
 from arpguard.core.vouching.profiles import Profile, profile_of
 from arpguard.dataplane.processor import read_cpuinfo
 from arpguard.errors import ArpguardError
+from arpguard.kube.clustersecret import NoRightError
 from arpguard.model import LinkTerm
 from arpguard.runtime.cluster.here import Here
 from arpguard.units import NS_PER_MS
@@ -26,13 +27,17 @@ RETRY_S, LONGEST_RETRY_S = 4.0, 60.0  # a trial of a voucher takes a minute besi
 
 
 class Terms:
-    """Writes them to the kernel, and reads them. `problem`: why the agent cannot read the cluster's secret."""
+    """Writes them to the kernel, and reads them. `problem`: why the agent cannot read the cluster's secret.
+
+    `lacks_right`: it may not, which is no problem, as nobody has asked for vouching.
+    """
 
     def __init__(self, here: Here, read_secret: ReadSecret) -> None:
         self._here = here
         self._read_secret = read_secret
         self._secret: bytes | None = None
         self.problem = ""
+        self.lacks_right = False
 
     async def learn_secret(self, name: str) -> None:
         """Reads the cluster's secret, and tries again until it can, ever more rarely."""
@@ -41,9 +46,17 @@ class Terms:
             try:
                 self._secret = await self._read_secret(name)
             except ArpguardError as error:
-                self.problem = str(error)
+                self._note(error)
                 await asyncio.sleep(backoff.next_s())
-        self.problem = ""
+        self.problem, self.lacks_right = "", False
+
+    def _note(self, error: ArpguardError) -> None:
+        is_asked = self.config is not None and self.config.asked
+        if is_asked or not isinstance(error, NoRightError):
+            self.problem = str(error)
+        elif not self.lacks_right:
+            self.problem, self.lacks_right = "", True
+            log.info("vouching: no node vouches for this one: %s", error)
 
     @property
     def ready(self) -> bool:

@@ -208,6 +208,7 @@ class Vouching:
             decided=granting.decided,
             gaps=sum((each.gaps for each in vouched if not each.trial), granting.gaps),
             problems=tuple(self._problems(self._terms.config, vouched)),
+            lacks_right=self._terms.lacks_right,
         )
 
     def _since_ns(self, named: NamedVoucher | None) -> int | None:
