@@ -20,6 +20,7 @@ from support.kube.agent_side import HOME, Scene, Segment, a_side, vip, waited
 from support.kube.manifests import DEPLOY, built, composed, one, parsed
 from support.kube.plain_http import MERGE
 from support.kube.scripted_server import in_loop, until
+from support.kube.voucher_side import Voucher
 
 ACCOUNT = f"{HOME}/arpguard"
 CONFIG = (
@@ -131,9 +132,9 @@ async def _live(scene) -> None:
         of_openelb = objects.service("shop", "of-openelb", [vip(53)], {"owner": "follow"})
         of_openelb["metadata"]["annotations"] |= {OPENELB_BRAND: "openelb", OPENELB_NEXT_HOP: "node-1"}
         scene.put(of_openelb)
-    async with a_side(scene, NODES[0], configmap="arpguard", service_account=ACCOUNT) as first:
+    async with a_side(scene, NODES[0], Voucher(), configmap="arpguard", service_account=ACCOUNT) as first:
         await waited(lambda: scene.holder(WEB) == NODES[0], "node-1 takes it", PATIENCE_S)
-        async with a_side(scene, NODES[1], configmap="arpguard", service_account=ACCOUNT) as second:
+        async with a_side(scene, NODES[1], Voucher(), configmap="arpguard", service_account=ACCOUNT) as second:
             await waited(lambda: scene.holder(LOCAL) == NODES[1], "its endpoints are on node-2", PATIENCE_S)
             await waited(
                 lambda: not scene.owned_by or (owned_by(scene, "web"), owned_by(scene, "local")) == NODES,
@@ -174,7 +175,8 @@ async def test_agents_use_what_they_are_granted_and_ask_for_nothing_else(scene):
 
 def test_grant_that_nobody_uses_is_found(tmp_path):
     """The check above would tell."""
-    roles = [each for each in parsed(built("base")) if each["apiVersion"].startswith("rbac.")]
+    shipped = [each for each in parsed(built("base")) if each["metadata"]["name"] != "arpguard-vouching"]
+    roles = [each for each in shipped if each["apiVersion"].startswith("rbac.")]
     one(roles, "Role")["rules"].append({"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]})
     with running(Options(tls=False, rbac=roles)) as server:
         for node in NODES:
@@ -184,8 +186,8 @@ def test_grant_that_nobody_uses_is_found(tmp_path):
 
 
 @in_loop
-async def test_agents_use_what_the_component_for_vouching_grants_and_read_no_other_secret(tmp_path):
-    roles = parsed((DEPLOY / "components/vouching/rbac.yaml").read_text(encoding="utf-8"))
+async def test_agents_use_what_is_granted_for_vouching_and_read_no_other_secret(tmp_path):
+    roles = [each for each in parsed(built("base")) if each["metadata"]["name"] == "arpguard-vouching"]
     other = {"apiVersion": "v1", "kind": "Secret", "metadata": {"namespace": HOME, "name": "other"}}
     with running(Options(tls=False, rbac=[objects.namespace(HOME), *roles], objects=[other])) as server:
         server.do(lambda it: it.write_kubeconfig(tmp_path / "kubeconfig", NODES[0], ACCOUNT))

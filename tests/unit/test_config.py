@@ -335,8 +335,8 @@ def test_metrics_can_be_off():
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("{}", None),
-        ("lease: {}", None),
+        ("{}", VouchingConfig()),
+        ("lease: {}", VouchingConfig()),
         ("lease: {vouching: off}", None),
         ("lease: {vouching: false}", None),  # as helm writes it
         ("lease: {vouching: auto}", VouchingConfig()),
@@ -348,8 +348,10 @@ def test_metrics_can_be_off():
         ("lease: {vouching: {secret: mine}}", VouchingConfig("mine")),
     ],
 )
-def test_vouching_is_off_unless_it_is_asked_for(text, expected):
-    assert parse_config(text).lease.vouching == expected
+def test_vouching_is_auto_unless_something_else_is_asked_for(text, expected):
+    found = parse_config(text).lease.vouching
+    assert found == expected
+    assert found is None or found.asked == ("vouching" in text)
 
 
 def test_ethertype_is_the_one_of_the_frames():

@@ -88,7 +88,7 @@ class LeaseConfig:
     duration_ns: int = 3000 * NS_PER_MS
     renew_ns: int = 1000 * NS_PER_MS
     margin_ns: int = 1000 * NS_PER_MS
-    vouching: VouchingConfig | None = None
+    vouching: VouchingConfig | None = VouchingConfig()
 
 
 @dataclass(frozen=True, slots=True)

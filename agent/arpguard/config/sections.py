@@ -324,7 +324,7 @@ _SETTINGS: ValueReader[dict[str, Any]] = section(dict, {**_TIMES, "vouching": _v
 @reads(_SETTINGS.schema)
 def _lease(raw: Raw, place: Place) -> model.LeaseConfig:
     found = _SETTINGS(raw, place) or {}
-    vouching = found.pop("vouching", None) or None
+    vouching = found.pop("vouching", model.VouchingConfig()) or None
     lease = model.LeaseConfig(**{f"{name}_ns": value for name, value in found.items()}, vouching=vouching)
     for name, value, what, limit in (
         ("margin", lease.margin_ns, "duration", lease.duration_ns),

@@ -70,7 +70,7 @@ class Settings:
         self.in_force = ConfigInForce(str(file) if file else self._configmap, config)
         self.started_with = config
         self._caution()
-        self.vouching = config.lease.vouching
+        self.vouching = _known(config.lease.vouching) if configmap else config.lease.vouching
         self.named_by_host = False
         self.trace: Path | None = None
 
@@ -179,6 +179,11 @@ def _stays(name: str, old: str, new: str) -> list[str]:
     if old == new:
         return []
     return [f"configuration: {name} stays {old} until the agent is restarted (configured: {new})"]
+
+
+def _known(vouching: VouchingConfig | None) -> VouchingConfig | None:
+    """Until the ConfigMap is read, what nobody has asked for is not known."""
+    return vouching if vouching is not None and vouching.asked else None
 
 
 def _shown_vouching(vouching: VouchingConfig | None) -> str:

@@ -495,12 +495,18 @@ def test_announcers_that_vips_follow(announcers, settings, expected, seen):
 FAST, AUTO = (config(f"lease: {{vouching: {text}}}") for text in ("{profile: fast}", "auto"))
 SAYS = AgentWord("node-1", problems=("link down", "vouching: no node vouches for this node"))
 SILENT = AgentWord("node-1")
+REFUSED = AgentWord("node-1", lacks_right=True)
+UNASKED = config("{}")
 
 
 @pytest.mark.parametrize(
     ("settings", "word", "virtual", "expected"),
     [
-        (config("{}"), SAYS, True, [("skip", "lease.vouching is off")]),
+        (config("lease: {vouching: off}"), SAYS, True, [("skip", "lease.vouching is off")]),
+        (UNASKED, SILENT, True, [("skip", "the cluster is not known: no API server")]),
+        (UNASKED, Unread("hidden"), True, [("skip", "the cluster is not known: no API server")]),
+        (UNASKED, SAYS, True, [("bad", "no node vouches for this node")]),
+        (UNASKED, REFUSED, True, [("skip", "the agent has no right to the Secret, so no node vouches for this one")]),
         (AUTO, SILENT, True, [("ok", "the agent reports no problem with vouching")]),
         (AUTO, Unread("hidden"), True, [("unknown", "hidden")]),
         (AUTO, SAYS, None, [("bad", "no node vouches for this node")]),
@@ -510,10 +516,15 @@ SILENT = AgentWord("node-1")
     ],
 )
 def test_what_keeps_nodes_from_vouching(settings, word, virtual, expected):
-    scene = picture(config=settings, agent=word, machine=Machine(virtual=virtual))
+    scene = picture(config=settings, agent=word, machine=Machine(virtual=virtual), cluster=Unread("no API server"))
 
     assert [(finding.grade.value, finding.seen) for finding in said("vouching", scene)] == expected
     assert all(finding.fix for finding in said("vouching", scene) if finding.grade in (Grade.BAD, Grade.WARN))
+
+
+def test_in_a_cluster_nobody_has_to_ask_for_vouching():
+    scene = picture(config=UNASKED, agent=SILENT, cluster=cluster())
+    assert [finding.grade.value for finding in said("vouching", scene)] == ["ok"]
 
 
 def test_problem_of_vouching_is_told_once():

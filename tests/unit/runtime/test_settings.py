@@ -218,14 +218,14 @@ def test_vouching_is_that_of_the_file_at_the_start(file):
     (problem,) = settings.problems()
     assert problem == (
         "configuration: lease.vouching stays {secret: mine, ethertype: 0x88B6, profile: slow} until the agent is"
-        " restarted (configured: off)"
+        " restarted (configured: auto)"
     )
 
 
 @pytest.mark.parametrize(
     ("before", "meanwhile"),
     [(OBSERVE, None), (OTHER, VouchingConfig("mine", 0x88B6, VouchingProfile.SLOW)), (AUTO, VouchingConfig())],
-    ids=["off", "another", "the same"],
+    ids=["not asked for", "another", "the same"],
 )
 def test_vouching_is_that_of_the_configmap_when_it_was_first_read(file, before, meanwhile):
     file.write_text(before)
@@ -253,10 +253,23 @@ def test_vouching_is_that_of_the_configmap_when_it_was_first_read(file, before, 
     assert settings.problems() == []
 
 
-def test_vouching_that_a_configmap_does_not_ask_for_is_off_whatever_the_file_says(file):
-    file.write_text(AUTO)
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [(ENFORCE, VouchingConfig()), (f"{ENFORCE}lease: {{vouching: off}}\n", None)],
+    ids=["not asked for", "off"],
+)
+def test_vouching_is_as_the_configmap_has_it_whatever_the_file_says(file, text, expected):
+    file.write_text(OTHER)
     settings = Settings(file, CONFIGMAP)
 
-    settings.read_configmap(a_configmap(ENFORCE))
+    settings.read_configmap(a_configmap(text))
 
-    assert (settings.vouching, settings.problems()) == (None, [])
+    assert (settings.vouching, settings.problems()) == (expected, [])
+    assert expected is None or not settings.vouching.asked
+
+
+def test_nothing_is_vouched_for_before_the_configmap_is_read_unless_the_file_asks_for_it(file):
+    file.write_text(OBSERVE)
+    assert Settings(file, CONFIGMAP).vouching is None
+    assert Settings(None, CONFIGMAP).vouching is None
+    assert Settings(file).vouching == VouchingConfig()

@@ -29,11 +29,11 @@ class VouchingState:
 
     `bound`: this node's kernel answers only as long as grants arrive. `expected`: another node might vouch for
     this one, which may own VIPs and enforces. `isolated`: no node that was sought hears this one, although it reaches
-    the API server. `vouched`: the nodes that it vouches for. `priority`: how the kernel schedules the voucher's process, "" while there is none. Since the agent began: `unbinds`, how often this
-    node left a voucher whose grants did not come; `revocations`, how often its epoch ended while it was bound;
-    `decided`, how many nodes its own vouchers found dead; `gaps`, those between its grants to others. `problems`:
-    obstacles to vouching, a sentence each. `lacks_right`: this agent may not read the Secret, and the configuration
-    does not ask for vouching.
+    the API server. `vouched`: the nodes that it vouches for. `priority`: how the kernel schedules the voucher's
+    process, "" while there is none. Since the agent began: `unbinds`, how often this node left a voucher whose grants
+    did not come; `revocations`, how often its epoch ended while it was bound; `decided`, how many nodes its own
+    vouchers found dead; `gaps`, those between its grants to others. `problems`: obstacles to vouching, a sentence each.
+    `lacks_right`: this agent may not read the Secret, and the configuration does not ask for vouching.
     """
 
     voucher: str = ""

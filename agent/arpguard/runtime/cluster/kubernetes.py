@@ -98,7 +98,7 @@ class Kubernetes:
         self._passes = passes
         self._left = Left(*kernel.adopt())  # before the first pass, which would clear the kernel's fence
         self._alone = asyncio.Event()
-        self._outlook = Outlook(settings.config.lease)
+        self._outlook = Outlook(replace(settings.config.lease, vouching=settings.vouching))
         self._cluster = Cluster(clients[0], access.host, identity, self, self._left.followed(identity.node))
         events = EventWriter(clients[0], identity.node)
         self.state = LiveState(
