@@ -155,6 +155,10 @@ class Double(ApiUnderTest):
         """Of all agents."""
         return sum(int(row["count"]) for row in self._requests("get", "list"))
 
+    def secret_reads(self) -> int:
+        """Of all agents."""
+        return sum(int(row["count"]) for row in self._requests("get") if row["resource"] == "secrets")
+
     def _requests(self, *verbs: str) -> list[dict[str, Any]]:
         counters = self._control.ask("GET", "counters")
         return [row for row in counters["requests"] if row["verb"] in verbs and row["client"] != _ADMIN]

@@ -17,6 +17,7 @@ from arpguard_lab.cluster import (
     unknown,
     vouched,
     vouched_deaths,
+    vouched_default,
     vouched_outages,
 )
 from arpguard_lab.cluster.bench import OFF, KubeBench, vip
@@ -164,6 +165,16 @@ SCENARIOS: dict[str, KubeScenario] = {
     "lan-dead": _vouching(
         "the owner's LAN is dead, carrier up: another answers within 3 s",
         vouched_deaths.run_lan_dead,
+    ),
+    "vouched-by-default": KubeScenario(
+        "vouching: nothing is configured, a node dies, another one answers within 2 s",
+        vouched_default.run_default,
+        lease="",
+    ),
+    "no-right-to-vouch": KubeScenario(
+        "vouching: no right to the Secret: a node is replaced as without vouching",
+        vouched_default.run_no_right,
+        lease="",
     ),
     "api-away": _vouching("no API server for 40 s, and no node falls silent", vouched_outages.run_api_away),
     "api-rolling": _vouching(

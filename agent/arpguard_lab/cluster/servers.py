@@ -73,6 +73,10 @@ class ApiUnderTest(ABC):
         """How many reads agents have sent so far, watches not counted."""
         return 0
 
+    def secret_reads(self) -> int:
+        """How often agents have asked for a Secret so far."""
+        return 0
+
     def journal(self) -> list[LeaseWrite]:
         """The writes of Leases since the last time; empty where nobody keeps a journal."""
         return []
