@@ -369,6 +369,7 @@ def _ownership(node: ThisNode, control: NodeControl, address: Address, link: Lin
         story.ownership.fence_left.CopyFrom(messages.duration(found.fence_left_ns))
     if found.voucher_left_ns is not None:
         story.ownership.voucher_fence_left.CopyFrom(messages.duration(found.voucher_left_ns))
+        story.ownership.voucher = state.vouching.voucher if state is not None and state.vouching is not None else ""
 
     # The kernel may have no entry for the address; then this adds none.
     for message in _vips(node, [key]):

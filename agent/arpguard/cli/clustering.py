@@ -179,4 +179,12 @@ def watch_line(status: pb.GetStatusResponse) -> tuple[str, bool]:
     lease = f"lease {duration(status.lease.duration)} {lease_state(status).text}"
     alive = f"{sum(node.alive for node in message.nodes)} of {counted(len(message.nodes), 'node')} alive"
     well = message.state == pb.Kubernetes.STATE_FOLLOWING and not message.renewal_problem and not message.yielding
-    return f"kubernetes: {state}   {lease}   {alive}", well
+    well = well and not (status.HasField("voucher_fence_left") and not status.voucher_fence_left.ToNanoseconds())
+    return f"kubernetes: {state}   {lease}   {alive}{_watched_voucher(message)}", well
+
+
+def _watched_voucher(message: pb.Kubernetes) -> str:
+    if not message.HasField("vouching"):
+        return ""
+    named, bound = message.vouching.voucher, "bound" if message.vouching.bound else "not bound yet"
+    return f"   voucher {shortened(named, _NAME_WIDTH)} ({bound})" if named else "   no voucher"

@@ -2,7 +2,8 @@
 
 from arpguard.cli.clustering import claim_facts
 from arpguard.cli.render import facts, good, page_width, strong, table, wrapped
-from arpguard.cli.words import duration, outcome, word
+from arpguard.cli.tables import short_name
+from arpguard.cli.words import fences, outcome, word
 from arpguard.core.stimulus import Operation
 from arpguard.v1 import agent_pb2 as pb
 
@@ -91,7 +92,5 @@ def _why(ownership: pb.Ownership) -> str:
 
 
 def _fences(ownership: pb.Ownership) -> str:
-    api = duration(ownership.fence_left)
-    if ownership.HasField("voucher_fence_left"):
-        return f"fence: API {api}, voucher {duration(ownership.voucher_fence_left)}"
-    return f"fence: {api} left of the right to answer"
+    whole = "" if ownership.HasField("voucher_fence_left") else " of the right to answer"
+    return f"fence: {fences(ownership, short_name(ownership.voucher))}{whole}"

@@ -112,7 +112,12 @@ def _status_facts(answer: pb.GetStatusResponse) -> Iterator[tuple[str, object]]:
 
     if answer.HasField("config"):
         yield "config", _config(answer.config)
-    yield "fence", fences(answer) if answer.HasField("fence_left") else "not needed"
+    yield (
+        "fence",
+        fences(answer, short_name(answer.kubernetes.vouching.voucher))
+        if answer.HasField("fence_left")
+        else "not needed",
+    )
 
     if asked:
         yield from cluster_facts(answer)

@@ -67,12 +67,13 @@ def duration(message: Duration) -> str:
     return f"{message.seconds + message.nanos / 1e9:.3g}s"
 
 
-def fences(message: pb.GetStatusResponse | pb.Ownership) -> str:
-    """What is left of the right to answer, which ends by the first of two fences."""
+def fences(message: pb.GetStatusResponse | pb.Ownership, voucher: str = "") -> str:
+    """What is left of the right to answer, which ends by the first of two fences; `voucher`: whose the second is."""
     api = duration(message.fence_left)
     if not message.HasField("voucher_fence_left"):
         return f"{api} left"
-    return f"API {api}, voucher {duration(message.voucher_fence_left)} left"
+    whose = f"voucher {voucher}".rstrip()
+    return f"API {api}, {whose} {duration(message.voucher_fence_left)} left"
 
 
 def counted(number: int, thing: str) -> str:

@@ -1353,10 +1353,13 @@ class Ownership(_message.Message):
     FENCE_LEFT_FIELD_NUMBER: _builtins.int
     STEPS_FIELD_NUMBER: _builtins.int
     VOUCHER_FENCE_LEFT_FIELD_NUMBER: _builtins.int
+    VOUCHER_FIELD_NUMBER: _builtins.int
     source: _builtins.str
     """The object that makes the address a VIP, such as "vips[0] in /etc/arpguard/config.yaml" or "service shop/web";
     empty: none does.
     """
+    voucher: _builtins.str
+    """The node that vouches for this one; empty where the kernel is bound to none, or only the pinned objects are read."""
     @_builtins.property
     def candidates(self) -> _containers.RepeatedCompositeFieldContainer[Global___Candidate]:
         """Eligible nodes first, in order of preference."""
@@ -1388,10 +1391,11 @@ class Ownership(_message.Message):
         fence_left: _duration_pb2.Duration | None = ...,
         steps: _abc.Iterable[_builtins.str] | None = ...,
         voucher_fence_left: _duration_pb2.Duration | None = ...,
+        voucher: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["claim", b"claim", "fence_left", b"fence_left", "voucher_fence_left", b"voucher_fence_left"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["candidates", b"candidates", "claim", b"claim", "fence_left", b"fence_left", "source", b"source", "steps", b"steps", "voucher_fence_left", b"voucher_fence_left"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["candidates", b"candidates", "claim", b"claim", "fence_left", b"fence_left", "source", b"source", "steps", b"steps", "voucher", b"voucher", "voucher_fence_left", b"voucher_fence_left"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -140,6 +140,19 @@ def test_status_tells_the_fence_of_the_voucher_too_where_the_kernel_is_bound_to_
 
     assert "fence     API 41s, voucher 0.55s left" in lines_of(tables.status(answer))
     assert tables.fence(answer) == "0.55s"
+    answer.kubernetes.vouching.voucher = "node-3"
+    assert "fence     API 41s, voucher node-3 0.55s left" in lines_of(tables.status(answer))
+
+
+def test_explanation_tells_whose_fence_the_second_one_is():
+    left = {
+        "fence_left": {"seconds": 41},
+        "voucher_fence_left": {"nanos": 550_000_000},
+        "voucher": "node-3",
+        "steps": ["so"],
+    }
+    answer = pb.ExplainVipResponse(links=[pb.LinkExplanation(link="eth0", ownership=left)])
+    assert "fence: API 41s, voucher node-3 0.55s left" in lines_of(explanation("x", answer))
 
 
 def test_vips_count_all_frames_the_most_frequent_reason_first():

@@ -16,6 +16,7 @@ from rich.console import Console
 
 from arpguard.cli import watch
 from arpguard.cli.client import Target, connected
+from arpguard.cli.clustering import watch_line
 from arpguard.cli.polling import Poller, Rates, Sample, VipRate
 from arpguard.cli.watch import view
 from arpguard.cli.watchkeys import HELP, ORDERS, Keys
@@ -193,11 +194,28 @@ def test_view_of_a_cluster_fits_the_screen(size, text):
         ),
         ({"renewal_problem": "x"}, "kubernetes: following   lease 3s not renewed   1 of 2 nodes alive"),
         ({"yielding": True}, "kubernetes: following   lease 3s another agent has it   1 of 2 nodes alive"),
+        (
+            {"vouching": {"voucher": "node-2", "bound": True}},
+            "kubernetes: following   lease 3s not needed   1 of 2 nodes alive   voucher node-2 (bound)",
+        ),
+        (
+            {"vouching": {"voucher": "node-2"}},
+            "kubernetes: following   lease 3s not needed   1 of 2 nodes alive   voucher node-2 (not bound yet)",
+        ),
+        ({"vouching": {}}, "kubernetes: following   lease 3s not needed   1 of 2 nodes alive   no voucher"),
     ],
-    ids=["well", "lost", "not renewed", "yielding"],
+    ids=["well", "lost", "not renewed", "yielding", "bound", "named", "no voucher"],
 )
 def test_view_tells_of_the_cluster_in_a_line(fields, line):
     assert line in [each.rstrip() for each in drawn(in_cluster(a_sample(), **fields), 120, 40)]
+
+
+@pytest.mark.parametrize(("left_ns", "well"), [(None, True), (1, True), (0, False)])
+def test_line_of_the_cluster_is_an_alarm_where_the_vouchers_fence_has_passed(left_ns, well):
+    status = in_cluster(a_sample(), vouching={"voucher": "node-2", "bound": True}).status
+    if left_ns is not None:
+        status.voucher_fence_left.FromNanoseconds(left_ns)
+    assert watch_line(status)[1] is well
 
 
 def test_view_of_a_standalone_agent_has_no_such_line():
