@@ -68,8 +68,8 @@ class VouchingProfile(Enum):
 class VouchingConfig:
     """How nodes vouch for each other: the Secret that their frames are authenticated with, and the frames' EtherType.
 
-    `profile` None: by what the node runs on. `asked`: whether the configuration says so; where it does not, a missing
-    right to the Secret is no problem.
+    `profile` None: by what the node runs on. `asked`: whether the configuration says so; if not, the agent reports no
+    problem without the right to the Secret.
     """
 
     secret: str = "arpguard-vouching"  # noqa: S105 - its name

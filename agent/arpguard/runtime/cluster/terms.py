@@ -29,7 +29,7 @@ RETRY_S, LONGEST_RETRY_S = 4.0, 60.0  # a trial of a voucher takes a minute besi
 class Terms:
     """Writes them to the kernel, and reads them. `problem`: why the agent cannot read the cluster's secret.
 
-    `lacks_right`: it may not, which is no problem, as nobody has asked for vouching.
+    `lacks_right`: it may not, and the configuration does not ask for vouching.
     """
 
     def __init__(self, here: Here, read_secret: ReadSecret) -> None:
