@@ -42,6 +42,7 @@ LONG = (
     "voucher-dies",
     "ring-of-three",
     "api-away",
+    "api-away-60s",
     "api-rolling",
     "vouched-update",
     "upgrade",

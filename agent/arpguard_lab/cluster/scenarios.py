@@ -177,6 +177,10 @@ SCENARIOS: dict[str, KubeScenario] = {
         lease="",
     ),
     "api-away": _vouching("no API server for 40 s, and no node falls silent", vouched_outages.run_api_away),
+    "api-away-60s": _vouching(
+        "no API server for 60 s: no node silent within 48 s, all back within 3 s",
+        vouched_outages.run_api_away_60s,
+    ),
     "api-rolling": _vouching(
         "the API server restarts five times for 8 s: no node falls silent", vouched_outages.run_api_rolling
     ),

@@ -24,7 +24,8 @@ from arpguard_lab.cluster.vouched import (
 )
 from arpguard_lab.topology import Host
 
-_AWAY_S = 40.0
+_AWAY_S, _LONG_S = 40.0, 60.0
+_LASTS_MS = 48_000  # a bound node's right to answer, whenever the API server goes
 _RESTARTS, _DOWN_S, _UP_S = 5, 8.0, 4.0
 _RESTART_S = 20.0
 _BEFORE_DEATH_S, _AFTER_DEATH_S = 2.0, 8.0
@@ -44,6 +45,37 @@ def run_api_away(bench: KubeBench) -> Iterator[Step]:
         bench.server.come_back()
         time.sleep(5.0)
     yield none_lost(bench, watch, f"{_AWAY_S:g} s without the API server", stayed=bench.who(*VIPS) == owners)
+
+
+def run_api_away_60s(bench: KubeBench) -> Iterator[Step]:
+    """The API server is away for longer than a bound node's right to answer may last, and comes back."""
+    yield from begin(bench)
+    owners = {address: host for host in bench.nodes for address in bench.owned(VIPS, host)}
+
+    with bench.watch(VIPS) as watch:
+        down_ns = now_ns()
+        bench.server.go_down()
+        time.sleep(_LONG_S)
+        watch.poll()
+        lasts = [watch.last(address, host, down_ns) for address, host in owners.items()]
+        silent_ms = min(ms(last.time_ns - down_ns) for last in lasts if last is not None)
+
+        back_ns = now_ns()
+        bench.server.come_back()
+        watch.wait(lambda: all(watch.first(each, back_ns) for each in VIPS), PATIENCE_S, "all VIPs are answered for")
+        answered_ms = max(ms(said.time_ns - back_ns) for each in VIPS if (said := watch.first(each, back_ns)))
+        time.sleep(_UP_S)
+
+    yield verdict(
+        bench,
+        watch,
+        f"{_LONG_S:g} s without the API server",
+        vips=len(owners),
+        first_silent_after_ms=silent_ms,
+        none_silent_early=None not in lasts and silent_ms >= _LASTS_MS,
+        all_answered_ms=answered_ms,
+        all_answered_in_time=answered_ms < _BACK_MS,
+    )
 
 
 def run_api_rolling(bench: KubeBench) -> Iterator[Step]:
