@@ -22,7 +22,7 @@ from arpguard_lab.cluster.scenarios import KubeScenario
 from arpguard_lab.cluster.scene import a_bench, kubeconfig_given
 from arpguard_lab.cluster.topology import KubeLab
 from arpguard_lab.cluster.traces import Traces
-from arpguard_lab.cluster.vouched import LEASE as VOUCHING
+from arpguard_lab.cluster.vouched import lease_of
 from arpguard_lab.peers.programs import find
 from arpguard_lab.scenarios import SCENARIOS, Scenario
 from arpguard_lab.topology import Ethernet, Lab
@@ -125,7 +125,7 @@ def _run_kubernetes(
         )
 
     leases = {name: scenario.lease for name, scenario in KUBE_SCENARIOS.items()}
-    leases[ROUNDS] = VOUCHING if rounds is not None and rounds.vouching else OFF
+    leases[ROUNDS] = lease_of(rounds.seed) if rounds is not None and rounds.vouching else OFF
 
     others = [OUTSIDER, SECOND_CLIENT] if rounds else [OUTSIDER]
     with (

@@ -178,7 +178,7 @@ class KubeBench:
         self.server = server
         self.scenario = scenario
         self._settings = settings
-        self._lease = lease
+        self.lease = lease
         self._asker = lab.client.listen()
         self._questions = 0
         self.ledger = Ledger({server.node_name(host): host.mac for host in lab.nodes})
@@ -223,7 +223,7 @@ class KubeBench:
         ranges = ", ".join(f"'{each}'" for each in objects.RANGES)
         lines = [f"mode: {mode}", f"interfaces: {interfaces}", f"ranges: [{ranges}]"]
         lines += [f"services: {{enabled: true, selector: {{{objects.LAB_LABEL}: {self.home}}}, owner: {owner}}}"]
-        lines += [f"lease: {{{self._lease if lease is None else lease}}}", self._settings, extra]
+        lines += [f"lease: {{{self.lease if lease is None else lease}}}", self._settings, extra]
         return "\n".join(lines) + "\n"
 
     def set_up(self) -> None:

@@ -12,12 +12,11 @@ from ipaddress import IPv4Address
 from random import Random
 
 from arpguard.addresses import Address
-from arpguard_lab.cluster.bench import OFF, KubeBench
+from arpguard_lab.cluster.bench import KubeBench
 from arpguard_lab.cluster.meddling import Meddler, Way
 from arpguard_lab.cluster.pods import Pods
 from arpguard_lab.cluster.tampering import CLOSING, OPENING, Observing, Opening
 from arpguard_lab.cluster.topology import KubeAgent
-from arpguard_lab.cluster.vouched import LEASE
 from arpguard_lab.topology import Host, other_mac
 
 _SPARE = IPv4Address("198.51.100.99")
@@ -59,7 +58,7 @@ class Mischief:
         self._dice = dice
         self._vips = list(vips)
         self._pods = pods
-        self._vouching = OFF if meddler is None else LEASE
+        self._vouching = bench.lease
 
         self._menu: list[tuple[int, Callable[[Host], list[Deed]]]] = [
             (3, self._kill),

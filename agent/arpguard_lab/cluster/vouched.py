@@ -3,8 +3,10 @@
 import json
 import time
 from collections.abc import Iterator, Sequence
+from random import Random
 
 from arpguard.addresses import Address
+from arpguard.config.model import VouchingProfile
 from arpguard_lab.asking import EVER_NS
 from arpguard_lab.bench import Step
 from arpguard_lab.cluster import objects
@@ -19,6 +21,12 @@ _BOUND_S = 60.0
 _PAIR = 2
 _VOUCHERS, _VOUCHING, _LINKS = (f"{objects.PREFIX}{name}" for name in ("vouchers", "vouching", "links"))
 _FIRST = vip(70)
+
+
+def lease_of(seed: int) -> str:
+    """Settings for random rounds: each profile has its seeds."""
+    profile = Random(f"profile {seed}").choice(list(VouchingProfile))  # noqa: S311 - no secret
+    return f"vouching: {{profile: {profile.value}}}"
 
 
 def begin(bench: KubeBench) -> Iterator[Step]:

@@ -2,6 +2,7 @@
 
 from arpguard_lab.cluster.double import Double
 from arpguard_lab.cluster.tampering import CLOSING, OPENING
+from arpguard_lab.cluster.vouched import lease_of
 from support.lab.schedules import a_schedule, digest
 
 KINDS = {
@@ -60,3 +61,10 @@ def test_whatever_is_done_is_over_within_seconds():
     for _ in range(500):
         deeds, pause_s = schedule.draw()
         assert max(deed.at_s for deed in deeds) + pause_s < 12
+
+
+def test_each_profile_of_vouching_has_its_seeds():
+    assert [lease_of(seed) for seed in range(20)] == [lease_of(seed) for seed in range(20)]
+    assert {lease_of(seed) for seed in range(20)} == {
+        f"vouching: {{profile: {profile}}}" for profile in ("fast", "default", "slow")
+    }
