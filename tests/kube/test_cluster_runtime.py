@@ -276,7 +276,7 @@ async def test_leader_of_metallb_that_comes_back_is_let_through_though_no_object
         await until(lambda: there.kernel.kind(FOLLOWED) is Kind.DELEGATED, 10)
 
         announced(scene, "worker-1")
-        scene.delete("/apis/metallb.io/v1beta1/namespaces/metallb-system/servicel2statuses/l2-r8jwb")
+        scene.delete("/apis/metallb.io/v1beta1/namespaces/metallb-system/servicel2statuses/l2-gjzc2")
         await until(lambda: here.kernel.kind(FOLLOWED) is Kind.DELEGATED, 10)
         await until(lambda: there.kernel.kind(FOLLOWED) is Kind.FOREIGN, 10)
         assert "Event of MetalLB shop/web.worker-1" in here.kube.state.origin(FOLLOWED).follows
@@ -371,7 +371,7 @@ async def test_speakers_that_delete_each_others_objects_move_a_vip_a_few_times_o
             node = ("worker-1", "worker-2")[number % 2]
             scene.put(labelled(node, node))
             await asyncio.sleep(0.02)
-            scene.delete("/apis/metallb.io/v1beta1/namespaces/metallb-system/servicel2statuses/l2-r8jwb")
+            scene.delete("/apis/metallb.io/v1beta1/namespaces/metallb-system/servicel2statuses/l2-gjzc2")
         await until(lambda: here.kernel.kind(FOLLOWED) is Kind.DELEGATED)
         await until(lambda: there.kernel.kind(FOLLOWED) is Kind.FOREIGN)
         await until(lambda: here.says("name worker-1 and worker-2 in turn; worker-1 is followed until"))
