@@ -412,7 +412,9 @@ def main() -> int:
         print(f"neighbours: skipped: {why}")
         return 0
     end_by_signals()
-    rows = [make for make in ROWS if not asked.row or any(text in name_of(make) for text in asked.row)]
+    rows = [make for make in ROWS if not asked.row or any(text.lower() in name_of(make).lower() for text in asked.row)]
+    if not rows:
+        parser.error(f"--row: no row has {' or '.join(asked.row)}; there are {', '.join(map(name_of, ROWS))}")
     cells: list[Cell] = []
     with tempfile.TemporaryDirectory(prefix="arpguard-neighbours-") as temporary, pins() as pin_root:
         for number, make in enumerate(rows):
