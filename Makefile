@@ -109,9 +109,11 @@ format: apt-dev .venv/.dev
 	$(BIN)/ruff check --fix agent tests docs proto deploy/image deploy/release
 	clang-format -i bpf/*.[ch]
 
+# Pictures that need no run; docs/pictures/enforce.py draws one.
+DRAWN := claim exchange takeover
 docs: .venv/.dev
 	$(BIN)/python docs/generate.py
-	$(BIN)/python docs/pictures/takeover.py
+	for picture in $(DRAWN); do $(BIN)/python docs/pictures/$$picture.py || exit; done
 	$(BIN)/python docs/build.py
 
 programs: apt-build .venv/.run

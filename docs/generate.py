@@ -1,7 +1,6 @@
 """Writes the generated pages: `make docs`.
 
-docs/reasons.md, docs/metrics.md, docs/cli.md, docs/kubectl-commands.md, the diagram of docs/protocol.md and the
-schemas come from the code,
+docs/reasons.md, docs/metrics.md, docs/cli.md, docs/kubectl-commands.md and the schemas come from the code,
 the chart's copies of alerts and dashboard from deploy/monitoring (in the latter the row about Kubernetes is open),
 docs/support.md from what tests have run on, the alerts of docs/runbooks.md from the rules for Prometheus, and the
 layers of docs/architecture.md from pyproject.toml. A test compares.
@@ -20,7 +19,6 @@ import yaml
 from prometheus_client.process_collector import ProcessCollector
 
 from arpguard.config.sections import SCHEMA
-from arpguard.core.ownership.stages import TRANSITIONS, Owned, Stage
 from arpguard.observe.metrics import SPECS
 from arpguard.verdict import Reason
 
@@ -102,10 +100,6 @@ _NEEDS = {
 }
 _VARIABLE = re.compile(r"\{\{ \$(?:labels\.)?(\w+).*?\}\}")  # of Prometheus
 _BY_TABLE = {"kube-proxy": "`make kernels`: kube-proxy", "suites": "`make kernels`: suites"}
-_OF_OWNED = """\
-        answers while the fence lies ahead;
-        stays over a restart of the agent
-"""
 
 
 def reasons_page() -> str:
@@ -135,20 +129,6 @@ def metrics_page() -> str:
         for sample in family.samples
     )
     return "".join([_METRICS, *ours, _PROCESS, *process])
-
-
-def protocol_page() -> str:
-    """The page about the claim protocol, with the diagram as it has to be."""
-    causes: dict[tuple[type[Stage] | None, type[Stage]], list[str]] = {}
-    for (before, cause), to in TRANSITIONS.items():
-        causes.setdefault((before, to), []).append(cause.value)
-
-    arrows = "".join(
-        f"    {_state(before)} --> {_state(to)}: {' / '.join(why)}\n" for (before, to), why in causes.items()
-    )
-    diagram = f"stateDiagram-v2\n{arrows}    note right of {_state(Owned)}\n{_OF_OWNED}    end note\n"
-    page = (FOLDER / "protocol.md").read_text(encoding="utf-8")
-    return re.sub(r"(?<=^```mermaid\n)stateDiagram-v2\n.*?(?=^```$)", diagram, page, flags=re.MULTILINE | re.DOTALL)
 
 
 def support_page() -> str:
@@ -270,10 +250,6 @@ def _by_numbers(name: str) -> tuple[list[int], str]:
     return [int(part) for part in re.findall(r"\d+", name)], name
 
 
-def _state(stage: type[Stage] | None) -> str:
-    return stage.__name__.lower() if stage else "[*]"
-
-
 def config_schema() -> str:
     """The JSON Schema of a configuration."""
     return _json({"$schema": _DRAFT, "title": "Configuration of arpguard", **SCHEMA})
@@ -319,7 +295,6 @@ PAGES = {
     "kubectl-commands.md": plugin_page,
     "reasons.md": reasons_page,
     "metrics.md": metrics_page,
-    "protocol.md": protocol_page,
     "support.md": support_page,
     "config.schema.json": config_schema,
     VALUES: values_schema,

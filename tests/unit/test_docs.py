@@ -23,7 +23,15 @@ from fuzz.config_cases import WHOLE
 ROOT = Path(__file__).resolve().parents[2]
 GENERATED = runpy.run_path(str(ROOT / "docs/generate.py"))["PAGES"]
 PAGES = sorted(page for page in ROOT.rglob("*.md") if not {".venv", ".cache"} & set(page.parts))
+PICTURES = ROOT / "docs/pictures"
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def picture(monkeypatch):
+    """What a script that draws has, by its name."""
+    monkeypatch.syspath_prepend(PICTURES)
+    return lambda name: runpy.run_path(str(PICTURES / f"{name}.py"))
 
 
 def _blocks(page: Path, language: str) -> list[str]:
@@ -35,10 +43,28 @@ def test_page_is_the_generated_one(name):
     assert GENERATED[name]() == (ROOT / "docs" / name).read_text(encoding="utf-8")
 
 
-def test_picture_of_a_takeover_has_the_times_of_the_code():
-    picture = runpy.run_path(str(ROOT / "docs/pictures/takeover.py"))
+@pytest.mark.parametrize("name", ["claim", "takeover"])
+def test_picture_has_what_the_code_has(name, picture):
+    """The table of a claim's stages, and the default times of a lease."""
+    module = picture(name)
 
-    assert picture["draw"]() == picture["PICTURE"].read_text(encoding="utf-8")
+    assert module["draw"]() == module["PICTURE"].read_text(encoding="utf-8")
+
+
+def test_pictures_of_messages_are_drawn_from_their_texts(picture):
+    module = picture("exchange")
+    drawn = {source.stem: module["draw"](source.read_text(encoding="utf-8")) for source in module["SOURCES"]}
+
+    assert set(drawn) == {"lapse", "voucher"}
+    assert {name: (PICTURES / f"{name}.svg").read_text(encoding="utf-8") for name in drawn} == drawn
+
+
+def test_every_picture_is_on_a_page():
+    shown = {
+        Path(target).name for page in PAGES for target in re.findall(r"\]\(([^)]+\.svg)\)", page.read_text("utf-8"))
+    }
+
+    assert {path.name for path in PICTURES.glob("*.svg")} == shown
 
 
 def test_what_is_needed_is_what_the_package_and_the_chart_ask_for():
@@ -95,7 +121,8 @@ def test_pages_are_short_or_say_that_they_are_for_looking_up():
 
 
 def _without_blocks(page: Path) -> str:
-    return re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    """Without examples, and what pictures say to those who do not see them."""
+    return re.sub(r"^```.*?^```|^!\[.*?\]", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

@@ -79,6 +79,12 @@ def test_link_that_leads_nowhere_is_an_error(staged, tmp_path, link):
         page.write_text(text, encoding="utf-8")
 
 
+def test_no_page_shows_the_source_of_a_diagram(site):
+    for page in site.rglob("*.html"):
+        blocks = re.findall(r"<pre[^>]*>(?:<[^>]*>)*\s*(\w[\w-]*)", page.read_text(encoding="utf-8"))
+        assert not {"stateDiagram-v2", "stateDiagram", "sequenceDiagram", "graph", "flowchart"} & set(blocks), page
+
+
 def test_nothing_is_loaded_from_other_servers(site):
     for page in site.rglob("*.html"):
         loaded = re.findall(r'<(?:script|img|iframe)[^>]* src="?(https?:[^" >]+)', page.read_text(encoding="utf-8"))
