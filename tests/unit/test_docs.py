@@ -18,6 +18,7 @@ from arpguard.cli.main import build_parser
 from arpguard.config.files import parse_config, read_config
 from arpguard.config.reading import Schema
 from arpguard.config.sections import SCHEMA
+from arpguard.verdict import Verdict
 from fuzz.config_cases import WHOLE
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -43,12 +44,18 @@ def test_page_is_the_generated_one(name):
     assert GENERATED[name]() == (ROOT / "docs" / name).read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("name", ["claim", "takeover"])
+@pytest.mark.parametrize("name", ["claim", "frame", "takeover"])
 def test_picture_has_what_the_code_has(name, picture):
-    """The table of a claim's stages, and the default times of a lease."""
+    """The table of a claim's stages, the verdicts, and the default times of a lease."""
     module = picture(name)
 
     assert module["draw"]() == module["PICTURE"].read_text(encoding="utf-8")
+
+
+def test_picture_of_a_frame_has_every_verdict():
+    drawn = (PICTURES / "frame.svg").read_text(encoding="utf-8")
+
+    assert [verdict.name for verdict in Verdict if verdict.name not in drawn] == []
 
 
 def test_pictures_of_messages_are_drawn_from_their_texts(picture):
