@@ -110,7 +110,7 @@ format: apt-dev .venv/.dev
 	clang-format -i bpf/*.[ch]
 
 # Pictures that need no run; docs/pictures/enforce.py draws one.
-DRAWN := claim exchange frame takeover
+DRAWN := claim dashboard exchange frame takeover
 docs: .venv/.dev
 	$(BIN)/python docs/generate.py
 	for picture in $(DRAWN); do $(BIN)/python docs/pictures/$$picture.py || exit; done

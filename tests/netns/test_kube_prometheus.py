@@ -1,8 +1,14 @@
 """A real Prometheus scrapes real agents: it takes the alert rules, and answers what the dashboard asks."""
 
+import json
+import os
 import re
+import runpy
+import sys
 import time
 from collections.abc import Iterator
+from math import isfinite
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,12 +30,16 @@ pytestmark = [pytest.mark.bpf, pytest.mark.netns]
 VIPS = [vip(150), vip(151), vip(152)]
 AUDITED = "audit: {every: 15s}"
 PATIENCE_S = 60.0
+RECORDED_S, STEP_S = 60.0, 2.0
+COMMAND = "ARPGUARD_RECORD=$PWD/docs/pictures/dashboard.json make test TESTS=tests/netns/test_kube_prometheus.py"
 OF_LOAD = {"NodesRevoked", "AgentDown", "ScrapeSlow", "LeaseWritesFail"}  # what a busy machine may bring about
 # Panels about what there is none of: keepalived, vouching, faults, and nodes that observe.
 EMPTY = {
     *("Instances of keepalived", "Vouchers", "Gaps between grants", "Vouchers left and nodes revoked"),
     *("VIPs that others claimed", "Only observed", "Calls that failed"),
 }
+OF_CHANCE = {"Ownership changes", "Calls that failed"}  # may have curves in one run and none in another
+ROOT = DEPLOY.parent
 
 
 @pytest.fixture(scope="module")
@@ -133,7 +143,7 @@ def test_rules_are_evaluated_and_no_alert_fires_in_a_healthy_cluster(prometheus)
 
 
 def test_claim_of_another_host_is_counted_in_the_table_and_raises_the_alert(bench, prometheus):
-    """Last: the cluster is healthy no longer."""
+    """Near the end: the cluster is healthy no longer."""
     client, address = bench.lab.client, VIPS[0]
     claim = an_announcement(sha=client.mac, vip=address)
     with a_raw_socket(client.netns) as raw:
@@ -148,3 +158,66 @@ def test_claim_of_another_host_is_counted_in_the_table_and_raises_the_alert(benc
 def alerts(prometheus: Prometheus) -> dict[str, dict[str, str]]:
     """The annotations of alerts that are pending or fire."""
     return {each["labels"]["alertname"]: each["annotations"] for each in prometheus.get("alerts")["alerts"]}
+
+
+def test_answers_that_the_picture_of_the_dashboard_draws_are_recorded(bench, prometheus):
+    """After that claim, so that the picture has one. The series are those of this run, only their values are older."""
+    until_s = time.monotonic() + RECORDED_S
+    while time.monotonic() < until_s:
+        bench.who(*VIPS)
+        bench.status(bench.nodes[0])
+    now = recorded(prometheus)
+    if path := os.environ.get("ARPGUARD_RECORD"):
+        Path(path).write_text(json.dumps(now) + "\n", encoding="utf-8")
+
+    before = json.loads((ROOT / "docs/pictures/dashboard.json").read_text(encoding="utf-8"))
+    drawn = {title for title, series in before["panels"].items() if series}
+    assert drawn <= {title for title, series in now["panels"].items() if series} | OF_CHANCE
+    assert set(before["vips"]) == set(now["vips"])
+
+
+def recorded(prometheus: Prometheus) -> dict[str, Any]:
+    """What the panels have to show: the last seconds of the curves, and what is now of all else."""
+    now_s = time.time()
+    panels: dict[str, list[Any]] = {}
+    for panel in drawn_panels():
+        for target in panel.get("targets", ()):
+            series = panels.setdefault(panel["title"], [])
+            if target["instant"]:
+                series += [[labels, value] for labels, value in prometheus.query(asked(target["expr"]))]
+                continue
+            span = {"start": now_s - RECORDED_S, "end": now_s, "step": STEP_S}
+            found = prometheus.get(
+                "query_range", query=asked(target["expr"]), **{key: str(at) for key, at in span.items()}
+            )
+            for each in found["result"]:
+                values = {round((at - span["start"]) / STEP_S): float(value) for at, value in each["values"]}
+                curve = [values.get(step) for step in range(int(RECORDED_S / STEP_S) + 1)]
+                series.append([legend(target["legendFormat"], each["metric"]), [rounded(value) for value in curve]])
+    return {
+        "day": time.strftime("%Y-%m-%d", time.gmtime(now_s)),
+        "command": COMMAND,
+        "at": now_s,
+        "step": STEP_S,
+        "panels": panels,
+        "vips": table(prometheus),
+    }
+
+
+def drawn_panels() -> list[dict[str, Any]]:
+    """Those that docs/pictures/dashboard.py draws."""
+    sys.path.append(str(ROOT / "docs/pictures"))
+    try:
+        return runpy.run_path(str(ROOT / "docs/pictures/dashboard.py"))["PANELS"]
+    finally:
+        sys.path.pop()
+
+
+def legend(form: str, labels: dict[str, str]) -> str:
+    """The name of a curve, as Grafana makes it."""
+    return re.sub(r"\{\{(\w+)\}\}", lambda found: labels.get(found[1], ""), form)
+
+
+def rounded(value: float | None) -> float | None:
+    """To what a picture shows of it; what is no number is left out, as by Grafana."""
+    return float(f"{value:.3g}") if value is not None and isfinite(value) else None

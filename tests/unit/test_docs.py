@@ -44,9 +44,9 @@ def test_page_is_the_generated_one(name):
     assert GENERATED[name]() == (ROOT / "docs" / name).read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("name", ["claim", "frame", "takeover"])
+@pytest.mark.parametrize("name", ["claim", "dashboard", "frame", "takeover"])
 def test_picture_has_what_the_code_has(name, picture):
-    """The table of a claim's stages, the verdicts, and the default times of a lease."""
+    """The table of a claim's stages, the panels, the verdicts, and the default times of a lease."""
     module = picture(name)
 
     assert module["draw"]() == module["PICTURE"].read_text(encoding="utf-8")
