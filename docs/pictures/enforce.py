@@ -6,6 +6,7 @@ nodes, first with `mode: observe`, then with `mode: enforce`. Both terminals are
 
 import os
 import shlex
+import signal
 import sys
 import tempfile
 import time
@@ -24,14 +25,15 @@ from arpguard.dataplane import bpffs
 from arpguard.errors import DataPlaneError
 from arpguard_lab.bench import VIP, Bench, owned_by, until
 from arpguard_lab.netns import Netns, command
-from arpguard_lab.topology import Lab
+from arpguard_lab.topology import AgentProcess, Lab
 
 PICTURE = Path(__file__).with_suffix(".svg")
-ROWS, LEFT, RIGHT = 16, 34, 72  # characters
+COLUMNS, ASKED_ROWS, WATCH_ROWS = 70, 5, 15  # characters: narrow, so that they can be read on a phone
 PATIENCE_S = 30.0
+SETTLE_S = 5.0  # longer than the owner announces the VIP after a change
 REPORT_EVERY_S = 2.0  # the kernel reports equal decisions about a VIP no more often
 
-FONT_PX, ROW_PX, CHARACTER_PX, MARGIN_PX = 13, 17, 7.8, 14
+FONT_PX, ROW_PX, CHARACTER_PX, MARGIN_PX = 13, 17, 7.8, 10
 CAPTION_PX, GAP_PX = 34, 12
 INK, PAPER, PANE, FAINT = "#d7dce5", "#11151c", "#1b212b", "#8b95a5"
 COLOURS = {1: "#ff7b72", 2: "#7ee787", 3: "#f2cc60"}  # red, green and yellow, as terminals number them
@@ -41,20 +43,20 @@ _CONSOLE = Console()
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """One row of the picture: what it is about, and what both terminals show."""
+    """A part of the picture: what it is about, and what both terminals show."""
 
     caption: str
-    left: Sequence[Text]
-    right: Sequence[Text]
+    client: Sequence[Text]
+    watch: Sequence[Text]
 
 
 class Terminal:
     """A command in a terminal, in a namespace."""
 
-    def __init__(self, netns: Netns, columns: int, script: str) -> None:
+    def __init__(self, netns: Netns, rows: int, script: str) -> None:
         self._server = f"arpguard-picture-{os.getpid()}-{next(_numbers)}"
         words = [*netns.prefix(), "sh", "-c", script]
-        self._tmux("-f", "/dev/null", "new-session", "-d", "-x", str(columns), "-y", str(ROWS), shlex.join(words))
+        self._tmux("-f", "/dev/null", "new-session", "-d", "-x", str(COLUMNS), "-y", str(rows), shlex.join(words))
 
     def _tmux(self, *words: str) -> str:
         return command("tmux", "-L", self._server, *words)
@@ -80,9 +82,9 @@ class Terminal:
 
 
 @contextmanager
-def terminal(netns: Netns, columns: int, script: str) -> Iterator[Terminal]:
+def terminal(netns: Netns, rows: int, script: str) -> Iterator[Terminal]:
     """A terminal, until the end of the block."""
-    opened = Terminal(netns, columns, script)
+    opened = Terminal(netns, rows, script)
     try:
         yield opened
     finally:
@@ -102,13 +104,14 @@ def play(lab: Lab) -> Iterator[Scene]:
     ):
         for agent in agents.values():
             agent.configure(owned_by(f"{{node: {owner.name}}}", VIP, mode=mode))
+        forget(agents[shown.name])
         asked = f"arping -r -c 1 {VIP}"
         with (
             terminal(
-                shown.netns, RIGHT, f"{sys.executable} -m arpguard watch --address {agents[shown.name].api}"
+                shown.netns, WATCH_ROWS, f"{sys.executable} -m arpguard watch --address {agents[shown.name].api}"
             ) as watch,
             terminal(
-                lab.client.netns, LEFT, f"read _; clear; printf '%s\\n' '$ {asked}'; {asked}; sleep 600"
+                lab.client.netns, ASKED_ROWS, f"read _; clear; printf '%s\\n' '$ {asked}'; {asked}; sleep 600"
             ) as client,
         ):
             watch.wait_for(f"mode {mode}", f"   {mode}   ")
@@ -119,31 +122,37 @@ def play(lab: Lab) -> Iterator[Scene]:
             yield Scene(f"mode: {mode}, {said}", client.screen(), watch.screen())
 
 
+def forget(agent: AgentProcess) -> None:
+    """Restarts it once the owner has announced the VIP: it then lists none of the decisions before."""
+    time.sleep(SETTLE_S)
+    agent.kill(signal.SIGTERM)
+    agent.start()
+    agent.wait_for()
+
+
 # ---- drawing -----------------------------------------------------------------------------------------------------
 
 
 def draw(scenes: Sequence[Scene]) -> str:
     """The picture as SVG."""
-    columns = LEFT, RIGHT
-    widths = [round(columns * CHARACTER_PX) + 2 * MARGIN_PX for columns in columns]
-    pane_px = ROWS * ROW_PX + 2 * MARGIN_PX
-    width, height = sum(widths) + 3 * GAP_PX, len(scenes) * (CAPTION_PX + pane_px + GAP_PX)
-
-    parts = [f'<rect width="{width}" height="{height}" rx="8" fill="{PAPER}"/>']
-    for number, scene in enumerate(scenes):
-        top = number * (CAPTION_PX + pane_px + GAP_PX) + CAPTION_PX
+    width = round(COLUMNS * CHARACTER_PX) + 2 * MARGIN_PX + 2 * GAP_PX
+    parts, top = [], 0
+    for scene in scenes:
+        top += CAPTION_PX
         parts.append(f'<text class="caption" x="{GAP_PX}" y="{top - 11}">{escape(scene.caption)}</text>')
-        x = GAP_PX
-        for lines, pane in zip((scene.left, scene.right), widths, strict=True):
-            parts.append(f'<rect x="{x}" y="{top}" width="{pane}" height="{pane_px}" rx="6" fill="{PANE}"/>')
-            parts += _lines(lines, x + MARGIN_PX, top + MARGIN_PX)
-            x += pane + GAP_PX
+        for lines, rows in ((scene.client, ASKED_ROWS), (scene.watch, WATCH_ROWS)):
+            pane_px = rows * ROW_PX + 2 * MARGIN_PX
+            shape = f'width="{width - 2 * GAP_PX}" height="{pane_px}" rx="6"'
+            parts.append(f'<rect x="{GAP_PX}" y="{top}" {shape} fill="{PANE}"/>')
+            parts += _lines(lines, GAP_PX + MARGIN_PX, top + MARGIN_PX)
+            top += pane_px + GAP_PX
 
+    parts.insert(0, f'<rect width="{width}" height="{top}" rx="8" fill="{PAPER}"/>')
     font = f"{FONT_PX}px ui-monospace, 'DejaVu Sans Mono', Menlo, Consolas, monospace"
     caption = ".caption { font-weight: bold; font-size: 15px; }"
     return "\n".join(
         [
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img">',
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {top}" role="img">',
             f"<title>{escape('; '.join(scene.caption for scene in scenes))}</title>",
             f"<style>svg {{ font: {font}; fill: {INK}; }} text {{ white-space: pre; }} {caption}</style>",
             *parts,
