@@ -66,6 +66,16 @@ def test_pictures_of_messages_are_drawn_from_their_texts(picture):
     assert {name: (PICTURES / f"{name}.svg").read_text(encoding="utf-8") for name in drawn} == drawn
 
 
+def test_picture_of_the_front_page_has_each_mode_apart():
+    """In enforce mode no decision of observe mode is left, and no line that the page does not explain."""
+    drawn = (PICTURES / "enforce.svg").read_text(encoding="utf-8")
+    observed, enforced = re.split(r'<text class="caption"[^>]*>mode: enforce', drawn)
+
+    assert "would suppress" in observed
+    assert "arping" in observed
+    assert re.findall(r">[^<]*would [^<]*<|>report<", enforced) == []
+
+
 def test_every_picture_is_on_a_page():
     shown = {
         Path(target).name for page in PAGES for target in re.findall(r"\]\(([^)]+\.svg)\)", page.read_text("utf-8"))
@@ -94,6 +104,31 @@ def test_front_page_names_what_the_tests_ran_on():
         )
         said = re.search(rf"{name} ([\d., and]*\d)", tested)[1]
         assert re.findall(r"[\d.]*\d", said) == list(dict.fromkeys(rows))
+
+    oldest = re.search(r"^\| Linux ([\d.]+) \|", support, re.MULTILINE)[1]
+    for page in (README, (ROOT / "docs/install.md").read_text(encoding="utf-8")):
+        assert f"Linux 5.15 or newer (tested from {oldest})" in page
+
+
+@pytest.mark.parametrize(
+    ("question", "facts"),
+    [
+        ("What happens on uninstall?", ["helm uninstall", "apt-get remove", "pip uninstall", "arpguard cleanup"]),
+        ("What happens when the API server is away?", ["owner: follow", "within 2 s", "fixed owner"]),
+        ("Which node has VIP X, and which Service is it?", ["kubectl arpguard explain X", "of elected VIPs only"]),
+        ("Does keepalived failover work?", ["hangs", "vrrp_notify_fifo"]),
+        ("Does it run in kind?", ["not been tested", "BPF file system"]),
+    ],
+)
+def test_answer_has_the_facts_that_a_reader_acts_on(question, facts):
+    page = (ROOT / "docs/faq.md").read_text(encoding="utf-8")
+    answer = page.partition(f"## {question}\n")[2].partition("\n## ")[0]
+
+    assert [fact for fact in facts if fact not in answer] == []
+
+
+def test_front_page_drops_strict_arp_only_where_the_guard_enforces():
+    assert re.findall(r"strictARP(?!, in `enforce` mode| in `enforce` mode|\))", README.partition("## Beside")[2]) == []
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/quickstart.md"])
