@@ -3,7 +3,7 @@
 docs/reasons.md, docs/metrics.md, docs/cli.md, docs/kubectl-commands.md and the schemas come from the code,
 the chart's copies of alerts and dashboard from deploy/monitoring (in the latter the row about Kubernetes is open),
 docs/support.md from what tests have run on, the alerts of docs/runbooks.md from the rules for Prometheus, and the
-layers of docs/architecture.md from pyproject.toml. A test compares.
+layers of docs/architecture.md from pyproject.toml; the numbers in prose from docs/figures.json. A test compares.
 """
 
 import argparse
@@ -11,7 +11,7 @@ import json
 import re
 import runpy
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ FOLDER = Path(__file__).parent
 TOP = FOLDER.parent
 MONITORING = TOP / "deploy/monitoring"
 VALUES = "../deploy/helm/arpguard/values.schema.json"
+_FIGURES = runpy.run_path(str(FOLDER / "figures.py"))
 _DRAFT = "http://json-schema.org/draft-07/schema#"
 _REASONS = """# Reasons
 
@@ -291,7 +292,7 @@ def _json(found: Mapping[str, Any]) -> str:
     return json.dumps(found, indent=2) + "\n"
 
 
-PAGES = {
+PAGES: dict[str, Callable[[], str]] = {
     "architecture.md": architecture_page,
     "runbooks.md": runbooks_page,
     "cli.md": cli_page,
@@ -304,6 +305,16 @@ PAGES = {
     "../deploy/helm/arpguard/files/alerts.yaml": rules_of_chart,
     "../deploy/helm/arpguard/files/arpguard.json": dashboard_of_chart,
 }
+
+
+def _with_figures(name: str) -> Callable[[], str]:
+    """A page as it has to be, generated or not, with the figures in it."""
+    generated = PAGES.get(name, lambda: (FOLDER / name).read_text(encoding="utf-8"))
+    return lambda: _FIGURES["filled"](generated())
+
+
+PAGES |= {name: _with_figures(name) for name in map(str, _FIGURES["marked_pages"]())}
+PAGES["figures.json"] = lambda: _FIGURES["as_text"](_FIGURES["known"]())
 
 if __name__ == "__main__":
     for name, page in PAGES.items():

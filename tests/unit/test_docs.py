@@ -24,6 +24,7 @@ from fuzz.config_cases import WHOLE
 ROOT = Path(__file__).resolve().parents[2]
 GENERATED = runpy.run_path(str(ROOT / "docs/generate.py"))["PAGES"]
 PAGES = sorted(page for page in ROOT.rglob("*.md") if not {".venv", ".cache"} & set(page.parts))
+FIGURES = runpy.run_path(str(ROOT / "docs/figures.py"))
 PICTURES = ROOT / "docs/pictures"
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
@@ -50,6 +51,70 @@ def test_picture_has_what_the_code_has(name, picture):
     module = picture(name)
 
     assert module["draw"]() == module["PICTURE"].read_text(encoding="utf-8")
+
+
+# Numbers that stand on several of these pages and mean different things there.
+SAME_NUMBER = {
+    "2 s": r"about 2 s apart|lease 15/10/2 s|up to 2 s after that",
+    "3 s": r"after 2 to 3 s, later|for all VIPs again within 3 s",
+    "1 s": r"lease 5/3/1 s|keepalived, 1 s",
+    "12 ms": r"A client asked every 12 ms",
+    "30 s": r"the longest of 30 s",
+    "0.55 s": r"0\.55 s, 0\.59 s|0\.55 s and 1\.1 s",
+    "0.4 s": r"0\.1 to 0\.4 s|\| 0\.4 s \|",
+    "1.0 s": r"1\.0 s with 10,000|\| 1\.0 s \|",
+    "1.2 s": r"takes 1\.2 s with them",
+    "8 s": r"ends 8 s early",
+}
+OF_FIGURES = (
+    "faq limits elections evidence quickstart performance architecture install kubernetes audit protocol vouching"
+)
+
+
+def test_number_on_two_pages_comes_from_the_figures():
+    pages = [ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in OF_FIGURES.split())]
+    texts = {page.name: FIGURES["MARK"].sub("", _without_blocks(page)) for page in pages}
+    figures = FIGURES["known"]()
+    found = {value: {"figures.json"} for value in figures["defaults"].values()}
+    for name, text in texts.items():
+        for at in re.finditer(r"(?<![\w.,/])\d[\d,.]* (?:s|ms|MB|MiB|%|requests|tests)(?!\w)", text):
+            around = text[max(0, at.start() - 40) : at.end() + 40]
+            if not (at[0] in SAME_NUMBER and re.search(SAME_NUMBER[at[0]], around)):
+                found.setdefault(at[0], set()).add(name)
+
+    assert {number: names for number, names in found.items() if len(names) > 1} == {}
+
+
+def test_figure_is_shown_and_was_measured_some_day():
+    figures = FIGURES["known"]()
+    shown = {mark[1] for page in PAGES for mark in FIGURES["MARK"].finditer(page.read_text(encoding="utf-8"))}
+
+    assert {*figures["defaults"], *figures["measured"]} == shown
+    assert all(re.match(r"\d{4}-\d\d-\d\d$", each["day"]) and each["command"] for each in figures["measured"].values())
+
+
+def test_figures_of_a_page_are_rewritten():
+    figures = {"defaults": {"fence": "4 s"}, "measured": {}}
+
+    assert FIGURES["filled"]("after <!--fence-->2 s<!--/--> or so", figures) == "after <!--fence-->4 s<!--/--> or so"
+
+
+def test_figures_of_the_benchmark_are_taken_over():
+    before = {"rss": {"value": "58 MB", "day": "2026-11-21", "row": ["agent", "RSS, 10 VIPs"]}, "other": {"value": "1"}}
+    bench = {"agent": {"rows": [{"name": "RSS, 10 VIPs", "median": 61.34, "unit": "MB"}]}}
+
+    after = FIGURES["benched"](before, bench, "2026-12-01")
+    assert after["rss"] == {"value": "61 MB", "day": "2026-12-01", "row": ["agent", "RSS, 10 VIPs"]}
+    assert after["other"] == before["other"]
+
+
+def test_no_line_begins_with_a_figure():
+    """Markdown takes a line that begins with a comment for HTML, and leaves all of it as it is."""
+    pages = {
+        page.name: re.findall(r"^\s*<!--[\w-]+-->.*<!--/-->", page.read_text("utf-8"), re.MULTILINE) for page in PAGES
+    }
+
+    assert {name: lines for name, lines in pages.items() if lines} == {}
 
 
 def test_picture_of_a_frame_has_every_verdict():
