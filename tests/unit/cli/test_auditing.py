@@ -1,5 +1,9 @@
 """`arpguard audit`: who answers for VIPs, the wrong ones first, and what it comes to."""
 
+import re
+import time
+from pathlib import Path
+
 import grpc
 import pytest
 
@@ -57,6 +61,18 @@ def test_each_host_that_answers_has_a_line_and_the_wrong_vip_is_the_first(shown)
     assert rows[2][0] == STRANGER
     assert rows[3][0] == "192.0.2.10"
     assert rows[-1] == ["1 VIP of 2: the owner is not the only host that answers"]
+
+
+def test_page_shows_what_is_printed(run, agent):
+    """docs/audit.md, but for how long ago it was."""
+    page = (Path(__file__).resolve().parents[3] / "docs/audit.md").read_text(encoding="utf-8")
+    (shown_there,) = re.findall(r"^```text\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    found = an_audit("SEVERAL", OWNERS, STRANGERS, vip="198.51.100.50")
+    found.time.FromNanoseconds(time.time_ns() - 3 * 10**9)
+    agent.prepared.answers["ListAudits"] = pb.ListAuditsResponse(audits=[found])
+
+    _, out, _ = run("audit")
+    assert re.sub(r"\d+s$", "3s", out, count=1, flags=re.MULTILINE) == shown_there
 
 
 @pytest.mark.parametrize(
