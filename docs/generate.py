@@ -2,6 +2,7 @@
 
 docs/reasons.md, docs/metrics.md, docs/cli.md, docs/kubectl-commands.md and the schemas come from the code,
 the chart's copies of alerts and dashboard from deploy/monitoring (in the latter the row about Kubernetes is open),
+values and defaults in docs/configuration.md from the schema and the model, docs/api-messages.md from agent.proto,
 docs/support.md from what tests have run on, the alerts of docs/runbooks.md from the rules for Prometheus, and the
 layers of docs/architecture.md from pyproject.toml; the numbers in prose from docs/figures.json. A test compares.
 """
@@ -300,6 +301,8 @@ PAGES: dict[str, Callable[[], str]] = {
     "reasons.md": reasons_page,
     "metrics.md": metrics_page,
     "support.md": support_page,
+    "api-messages.md": runpy.run_path(str(FOLDER / "messages.py"))["page"],
+    "configuration.md": runpy.run_path(str(FOLDER / "settings.py"))["page"],
     "config.schema.json": config_schema,
     VALUES: values_schema,
     "../deploy/helm/arpguard/files/alerts.yaml": rules_of_chart,

@@ -18,6 +18,7 @@ from arpguard.cli.main import build_parser
 from arpguard.config.files import parse_config, read_config
 from arpguard.config.reading import Schema
 from arpguard.config.sections import SCHEMA
+from arpguard.v1 import agent_pb2 as pb
 from arpguard.verdict import Verdict
 from fuzz.config_cases import WHOLE
 
@@ -293,6 +294,26 @@ def test_every_setting_is_documented():
         for path, (parent, *key) in sorted(parents.items())
         if path not in rows and not any(f"{each}:" in rows.get(parent, "") for each in key)
     ] == []
+
+
+def test_every_setting_of_the_page_is_one():
+    settings = runpy.run_path(str(ROOT / "docs/settings.py"))
+    rows = list(settings["_ROW"].finditer((ROOT / "docs/configuration.md").read_text(encoding="utf-8")))
+    named = [path for row in rows for path in settings["paths"](row[1])]
+
+    assert {"mode", "bpf.max_entries", "lease.margin", "follow.openelb.namespace"} <= set(named)
+    assert [path for path in named if settings["_schema"](path) is None] == []
+
+
+def test_every_message_of_the_api_is_on_its_page():
+    page = (ROOT / "docs/api-messages.md").read_text(encoding="utf-8")
+    descriptor = pb.DESCRIPTOR
+    fields = {field.name for message in descriptor.message_types_by_name.values() for field in message.fields}
+
+    assert {*descriptor.message_types_by_name, *descriptor.enum_types_by_name} <= set(
+        re.findall("^## (.+)$", page, re.MULTILINE)
+    )
+    assert fields <= set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

@@ -70,7 +70,7 @@ class _KindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Kind.ValueType],
     """An exception in a closed range. Decisions never have this kind."""
 
 class Kind(_Kind, metaclass=_KindEnumTypeWrapper):
-    """Who may answer for a VIP on a link of this node."""
+    """Which host may answer for a VIP on a link of this node."""
 
 KIND_UNSPECIFIED: Kind.ValueType  # 0
 KIND_OWNED: Kind.ValueType  # 1
