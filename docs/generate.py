@@ -32,9 +32,10 @@ _DRAFT = "http://json-schema.org/draft-07/schema#"
 _REASONS = """# Reasons
 
 For anyone who reads decisions, counters or the API: why a frame got its verdict.
+
 The BPF programs, the agent, its API, its metrics and this page have one list. Each reason has one verdict.
 The programs count each reason for every VIP and for the node, and count enforced and observed decisions separately.
-How to add one: [bpf/README.md](../bpf/README.md#adding-a-reason).
+How to add one: [the BPF programs](../bpf/README.md#adding-a-reason).
 
 | number | reason | in the API | verdict | meaning |
 |---|---|---|---|---|
@@ -42,12 +43,13 @@ How to add one: [bpf/README.md](../bpf/README.md#adding-a-reason).
 _METRICS = """# Metrics
 
 For operators who monitor arpguard: look up what a metric means, and when to worry.
+
 The agent serves them at `http://NODE:9469/metrics`, for Prometheus.
 [`metrics.listen`](configuration.md) sets the address, or `off`.
 A scrape reads the kernel's maps and the agent's state at that moment.
 An agent that hangs answers 503, or nothing, so Prometheus shows it as down. The guard in the kernel keeps working.
 No label has a value that a neighbour can choose: claims are listed by VIP and link, never by MAC address.
-Verdicts and reasons are those of [reasons.md](reasons.md).
+Verdicts and reasons are those on the page [Reasons](reasons.md).
 Metrics about Kubernetes, Leases, nodes and elected VIPs exist only where the agent follows Kubernetes.
 Dashboard, alert rules and scrape configurations are in [deploy/monitoring](../deploy/monitoring/README.md).
 
@@ -63,15 +65,17 @@ Of the agent's process, under the names that all Prometheus clients use:
 _SUPPORT = """# What it is tested on
 
 For operators who ask whether arpguard runs on their system.
+
 Each line names tests that passed, with the date of the last run.
 `make release` records its tests in `docs/tested.json`.
-Details of the runs of `make neighbours` and `make kernels` are in [neighbours.md](neighbours.md) and
-[kernels.md](kernels.md).
+Details of the runs of `make neighbours` and `make kernels` are on the pages
+[Among real neighbours](neighbours.md) and [On kernels of distributions](kernels.md).
 A version that meets "Needs" but is not listed may work; it was not tried.
 """
 _CLI = """# Commands
 
 For anyone at a prompt: look up a command of `arpguard`, with its arguments and options.
+
 `arpguard COMMAND --help` says the same, and so do the manual pages of the Debian package.
 The package also has completions for bash, zsh and fish; `arpguard completion SHELL` prints one.
 They offer the VIPs and links of the agent on this node, too.
@@ -87,6 +91,7 @@ They offer the VIPs and links of the agent on this node, too.
 _PLUGIN = """# Commands of kubectl arpguard
 
 For operators at a laptop: look up a command of the plugin, with its arguments and options.
+
 `kubectl arpguard COMMAND --help` says the same, and so do the manual pages of the Debian package.
 How to install it, and the rights that it needs: [kubectl arpguard](kubectl.md).
 
@@ -156,7 +161,16 @@ def runbooks_page() -> str:
     """The page about alerts and Events, with the alerts as their rules have them."""
     rules = yaml.safe_load((TOP / "deploy/monitoring/alerts.yaml").read_text(encoding="utf-8"))
     alerts = (rule for group in rules["groups"] for rule in group["rules"])
-    return _between("runbooks.md", "alerts", "\n".join(_alert(rule) for rule in alerts))
+    text = _between("runbooks.md", "alerts", "\n".join(_alert(rule) for rule in alerts))
+    return _filled(text, "index", "".join(_index(text)))
+
+
+def _index(page: str) -> Iterator[str]:
+    """Rows for each alert and Event: its first sentence."""
+    yield "| alert or Event | says |\n|---|---|\n"
+    for kind, name, said in re.findall(r"^### (Event )?(\w+)\n\n(.+)$", page, re.MULTILINE):
+        sentence = re.split(r"(?<=\w|\)|`)\.(?:\s|$)|(?<=\w): ", said)[0]
+        yield f"| [{kind}{name}](#{kind.lower().replace(' ', '-')}{name.lower()}) | {_cell(sentence)} |\n"
 
 
 def _alert(rule: dict[str, Any]) -> str:
@@ -179,7 +193,12 @@ def architecture_page() -> str:
 
 def _between(page: str, name: str, text: str) -> str:
     """A page with another text between its marks of this name."""
-    before, start, rest = (FOLDER / page).read_text(encoding="utf-8").partition(f"<!-- {name} -->\n")
+    return _filled((FOLDER / page).read_text(encoding="utf-8"), name, text)
+
+
+def _filled(page: str, name: str, text: str) -> str:
+    """The same for the text of a page."""
+    before, start, rest = page.partition(f"<!-- {name} -->\n")
     _, end, after = rest.partition(f"<!-- end of {name} -->")
     return f"{before}{start}\n{text}\n{end}{after}"
 
@@ -241,7 +260,7 @@ def _measured(page: str) -> Iterator[dict[str, str]]:
     """What the tables of a page say: the day of each, and the kernels, architectures and Kubernetes of its runs."""
     text = (FOLDER / page).read_text(encoding="utf-8")
     for table, day, rest in re.findall(r"^<!-- ([\w-]+) -->\n(\S+); (.*?)^<!-- end", text, re.MULTILINE | re.DOTALL):
-        how = f"{_BY_TABLE.get(table, '`make neighbours`')} ([{page}]({page}))"
+        how = f"{_BY_TABLE.get(table, '`make neighbours`')} ([details]({page}))"
         for name in re.findall(r"\bLinux (\d+\.\d+)", rest):
             yield {"what": "Kernels", "name": f"Linux {name}", "how": how, "day": day}
         for name in re.findall(r"\bLinux \d\S*-(amd64|arm64)\b", rest):

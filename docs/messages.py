@@ -9,6 +9,7 @@ PROTO = Path(__file__).resolve().parent.parent / "proto/arpguard/v1/agent.proto"
 _HEAD = """# Messages of the API
 
 For developers whose programs ask agents: look up a method, a message or a field.
+
 This page has the comments of [agent.proto](../proto/arpguard/v1/agent.proto).
 [The API](api.md) says how to connect, and has examples.
 """

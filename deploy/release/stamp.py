@@ -29,6 +29,7 @@ PLACES = (
     ("deploy/helm/arpguard/values.yaml", r"(?<=^  repository: )\S+", "{image}"),
     ("deploy/README.md", r"(?<=^images: \[\{name: )\S+(?=,)", "{image}"),
     ("deploy/README.md", r"(?<=newTag: )[^}\s]+", "{version}"),
+    (".github/ISSUE_TEMPLATE/config.yml", r"(?<=url: ).*(?=/(?:SECURITY|docs/faq)\.html)", "{docs}"),
     *((alerts, r"(?<=runbook_url: ).*(?=/docs/runbooks\.html#)", "{docs}") for alerts in ALERTS),
 )
 _VERSION = re.compile(r"\d+\.\d+\.\d+")

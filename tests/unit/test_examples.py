@@ -77,7 +77,7 @@ BLOCKS = {
     "docs/lab-announcers.md": [PARSED + "tests/netns/test_lab.py runs its scenarios"],
     "docs/lab-kubernetes.md": [DRAWING],
     "docs/lab.md": [PARSED + "tests/netns/test_lab.py runs its scenarios"],
-    "docs/neighbours.md": [MAKE] * 5,
+    "docs/neighbours.md": [MAKE] * 6,
     "docs/protocol.md": [CLUSTER + "a list by a label, which tests/unit/test_docs.py cannot ask for"],
     "docs/quickstart.md": [README],
     "docs/replay.md": ["tests/netns/test_replay_page.py"] * 8,

@@ -99,3 +99,25 @@ def test_page_says_first_for_whom_it_is(page):
     text = (ROOT / page).read_text(encoding="utf-8")
     first = next(part for part in text.split("\n\n")[1:] if part)
     assert re.match(r"For \w", first) or "is for operators" in first
+
+
+@pytest.mark.parametrize("page", PAGES, ids=str)
+def test_sentence_for_whom_a_page_is_stands_alone(page):
+    first = (ROOT / page).read_text(encoding="utf-8").split("\n\n")[1]
+    assert not re.match(r"For \w", first) or not re.search(r"\.\s+[A-Z`\[]", first)
+
+
+def test_narrow_screens_break_long_names_and_keep_the_explaining_column_readable():
+    style = (ROOT / "docs/site.css").read_text(encoding="utf-8")
+
+    assert re.search(r"td code \{ overflow-wrap: anywhere; \}", style)
+    assert re.search(r"td:nth-child\(n\+3\):last-child \{ min-width: \d+rem; \}", style)
+
+
+def test_no_list_of_pages_is_too_long_for_a_glance():
+    """In a tab, and in each group of it."""
+    text = (ROOT / "docs/mkdocs.yml").read_text(encoding="utf-8")
+    found = [each[0] for each in re.finditer(r"(?:^( {6,})- .+\.md\n)(?:\1- .+\.md\n)*", text, re.MULTILINE)]
+
+    assert found
+    assert [each for each in found if len(each.splitlines()) > 10] == []
