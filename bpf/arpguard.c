@@ -4,7 +4,7 @@
  * Each one parses, looks up, decides, counts, and acts. Each has a twin, try_*, which is the same code over the
  * same maps but counts and reports nothing: it returns what was decided, for BPF_PROG_TEST_RUN, and is never attached.
  *
- * Map access is in this file only: bcc rewrites map operations in the main file and nowhere else. The compiler is told
+ * Map access is in this file only: bcc rewrites map operations in the main file and nowhere else. The compiler gets
  * sizes, which are in no instruction: on a node the loader makes the maps in the sizes that are configured.
  *   MAX_ENTRIES  size of the entries map
  *   RING_BYTES   size of the event ring buffer, a power of two
@@ -54,7 +54,7 @@ struct at {
 	struct seen seen;
 	const struct control *control;
 	const struct grants *grants;
-	__u64 now_ns; /* CLOCK_BOOTTIME, or 0 while nobody needed it */
+	__u64 now_ns; /* CLOCK_BOOTTIME, or 0 while it was not needed */
 	__u32 ifindex;
 	__u32 trace; /* decisions so far, of a twin, which counts and reports nothing */
 	__u8 hook;
@@ -427,7 +427,7 @@ static __always_inline int egress_at_tc(struct __sk_buff *skb, struct at *at, __
 }
 
 /* Runs at a hook of tc; `explain` makes a twin of the program. A test run is always on the loopback device of its
- * namespace, unless its context names another one; so twins are told which link is meant by skb->mark.
+ * namespace, unless its context names another one; so skb->mark tells twins which link is meant.
  * Nothing is prepared before a frame is known to be of concern: ordinary traffic would pay for every store. */
 static __always_inline int run_tc(struct __sk_buff *skb, __u8 hook, int explain)
 {
@@ -471,7 +471,7 @@ static __always_inline int ingress_at_xdp(struct xdp_md *ctx, struct at *at, con
 	return act == ACT_DISARM ? disarm_xdp(ctx, &at->seen) : XDP_PASS;
 }
 
-/* XDP test runs cannot name every device in their context, so the twin is told its link by 4 bytes of metadata. */
+/* XDP test runs cannot name every device in their context, so 4 bytes of metadata name the twin's link. */
 static __always_inline __u32 link_in_metadata(const struct xdp_md *ctx)
 {
 	__u32 *ifindex = (void *)(long)ctx->data_meta;

@@ -9,12 +9,12 @@
 /* What happens to a frame. In observe mode it is what would have happened. */
 enum verdict {
 	VERDICT_UNSET = 0,
-	VERDICT_PASS = 1,     /* goes on unchanged */
+	VERDICT_PASS = 1,     /* passes unchanged */
 	VERDICT_ANSWER = 2,   /* turned into the reply and sent back */
 	VERDICT_SUPPRESS = 3, /* dropped */
 	VERDICT_REWRITE = 4,  /* egress: spa replaced by the link's primary address */
 	VERDICT_CONFLICT = 5, /* a foreign claim: reported and dropped */
-	VERDICT_REPORT = 6,   /* goes on unchanged, and is reported */
+	VERDICT_REPORT = 6,   /* passes unchanged, and is reported */
 };
 
 /* Why. One list for C, Python, metrics and documentation. Zero is never counted. */
@@ -66,7 +66,7 @@ enum reason {
 	REASON_COUNT = 37,
 };
 
-/* Who may answer for a VIP on a link; of ranges, whether addresses without an entry are suppressed. */
+/* Which host may answer for a VIP on a link; of ranges, whether addresses without an entry are suppressed. */
 enum kind {
 	KIND_UNSET = 0,
 	KIND_OWNED = 1,

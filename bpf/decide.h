@@ -80,7 +80,7 @@ static __always_inline int is_question(const struct facts *f)
 	return f->op == OP_REQUEST && f->tpa[3] != f->spa[3] && !ipv4_is_special(f->tpa[3]);
 }
 
-/* Whether there is no host to reply to: a group, or nobody; 0.0.0.0 and :: only probe. */
+/* Whether there is no host to reply to: a group, or none; 0.0.0.0 and :: only probe. */
 static __always_inline int is_bad_sender(const struct facts *f)
 {
 	if (mac_is_group(f->sha) || !f->sha || mac_is_group(f->eth_src))
@@ -136,7 +136,7 @@ static __always_inline struct decision decide_unknown(const struct facts *f, con
 	return DECIDE(VERDICT_SUPPRESS, REASON_UNKNOWN);
 }
 
-/* Any incoming frame whose spa is a VIP. One that the kernel does not believe is no claim. */
+/* Any incoming frame whose spa is a VIP. One that the kernel does not believe does not count as a claim. */
 static __always_inline struct decision decide_claim(const struct facts *f, const struct entry *e)
 {
 	__u64 link = mac_load(e->link_mac), own = mac_load(e->answer_mac), owner = mac_load(e->owner_mac);
@@ -160,7 +160,7 @@ static __always_inline struct decision decide_claim(const struct facts *f, const
 }
 
 /* A claim that is let through so that the kernel can learn from it, but has the form of a request for the
- * VIP, which some kernels (accept_local, proxy_arp) would answer: it goes on as the reply of the same meaning. */
+ * VIP, which some kernels (accept_local, proxy_arp) would answer: it passes as the reply of the same meaning. */
 static __always_inline int claim_needs_disarming(const struct facts *f, const struct entry *e)
 {
 	return f->op == OP_REQUEST && f->spa[3] == f->tpa[3] && e->kind != KIND_DELEGATED;
@@ -185,7 +185,7 @@ static __always_inline struct decision decide_egress(const struct facts *f, cons
 	/* The kernel itself speaks as the link's MAC; as another one a guest does. */
 	if (e->kind == KIND_CLOSED && f->sha != mac_load(e->link_mac))
 		return DECIDE(VERDICT_PASS, REASON_GUEST);
-	/* Only this node's own request may go on in the link's name: a guest's would teach others a wrong MAC for it. */
+	/* Only this node's own request may leave in the link's name: a guest's would teach others a wrong MAC for it. */
 	if (is_announcement(f) || f->sha != mac_load(e->link_mac))
 		return DECIDE(VERDICT_SUPPRESS,
 			      e->kind == KIND_CLOSED ? REASON_EGRESS_UNKNOWN : REASON_EGRESS_NOT_OWNER);

@@ -37,15 +37,15 @@
 
 #define V4_MAPPED BE32(0x0000ffff) /* the third word of ::ffff:a.b.c.d (RFC 4291 2.5.5.2) */
 
-/* `x`, of which the compiler knows nothing any more: it would leave out masks that the verifier needs to see. */
+/* `x`, hidden from the compiler, which would otherwise leave out masks that the verifier needs to see. */
 static __always_inline __u64 opaque(__u64 x)
 {
 	asm volatile("" : "+r"(x));
 	return x;
 }
 
-/* `x`, of which the verifier knows nothing any more, where it knows nothing of `by`: it looks at what follows once, and
- * not once for each value. */
+/* `x`, hidden from the verifier where it knows nothing about `by`: it then looks at what follows once, and not once for
+ * each value. */
 static __always_inline __u64 forgotten(__u64 x, __u64 by)
 {
 	return opaque(opaque(x) ^ by) ^ by;
@@ -59,8 +59,8 @@ struct facts {
 	__u64 group; /* the group address that a question of this kind is sent to; 0: it was sent to one host */
 	__u16 op;
 	__u8 tags; /* VLAN tags with VID 0 read through, in the frame or beside it */
-	__u8 odd;  /* in a form that Linux may read, but nobody has to answer */
-	__u8 flaw; /* why nobody may answer it: see nd_flaw() */
+	__u8 odd;  /* in a form that Linux may read, but no host has to answer */
+	__u8 flaw; /* why no host may answer it: see nd_flaw() */
 };
 
 #define MAC_BROADCAST 0xffffffffffffull

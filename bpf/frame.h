@@ -15,7 +15,7 @@
 #define MAX_TAGS 8
 #define MAX_EXTENSIONS 8
 
-/* Masks that all offsets of these headers fit in: the verifier has to be told how far they can be. */
+/* Masks that all offsets of these headers fit in: the verifier has to see how far they can be. */
 #define MAX_TAG_OFFSET (2 * MAX_TAGS * VLAN_TAG_LEN - VLAN_TAG_LEN)
 #define MAX_OFFSET 0x7fff /* 8 extension headers of 2048 bytes, and what stands before them */
 
@@ -29,7 +29,7 @@
 #define FRAGMENT_OFFSET BE32(0x0000fff8)
 #define FRAGMENT_MORE BE32(0x00000001)
 
-/* Neither ARP nor neighbour discovery: goes on, and is not even counted. */
+/* Neither ARP nor neighbour discovery: passes, and is not even counted. */
 #define NO_CONCERN REASON_COUNT
 /* The same, of another EtherType than IP's: it may be a frame of vouching. */
 #define OTHER_TYPE (REASON_COUNT + 1)
@@ -90,7 +90,7 @@ static __always_inline __u32 packet_end(const struct place *p, const struct view
 }
 
 /* Finds the solicitation or advertisement in the IPv6 packet at `p->ip`.
- * One that is fragmented cannot be read. Receivers ignore it, unless they are told not to (RFC 6980 5,
+ * One that is fragmented cannot be read. Receivers ignore it, unless configured otherwise (RFC 6980 5,
  * suppress_frag_ndisc); fragments but the first say nothing. */
 static __always_inline __u8 locate_nd(struct place *p, const struct view *v)
 {
@@ -144,8 +144,8 @@ static __always_inline int is_read(__be16 ethertype)
 	return ethertype == ETHERTYPE_ARP || ethertype == ETHERTYPE_IPV6 || is_vlan(ethertype);
 }
 
-/* Fills `p`. Returns REASON_UNSET when there is something to judge, else why there is not. IPv4 is told first: it is
- * most of what comes. */
+/* Fills `p`. Returns REASON_UNSET when there is something to judge, else why there is not. IPv4 is recognised first:
+ * most frames are IPv4. */
 static __always_inline __u8 locate(struct place *p, const struct view *v)
 {
 	__be16 *ethertype = v->data + ETH_HEADER_LEN - 2, type;
@@ -203,8 +203,8 @@ static __always_inline __u32 payload_of(const struct view *v, __be16 type)
 	return word >= 0 && (__be16)(word >> 16) == type ? offset : 0;
 }
 
-/* What was read of a frame. Of `arp` and `nd.ip` one is a null pointer, and tells which family it is of: of pointers
- * the verifier keeps track. */
+/* What was read of a frame. Of `arp` and `nd.ip` one is a null pointer, and tells which family it is of: the
+ * verifier keeps track of pointers. */
 struct seen {
 	struct place place;
 	struct facts facts;

@@ -31,7 +31,7 @@ struct nd_message {
 	__u8 extensions;
 };
 
-/* An answer, in front of which are two bytes that are none of it: so the addresses are aligned. */
+/* An answer behind two bytes that do not belong to it, which align the addresses. */
 struct nd_answer {
 	__be32 words[(2 + ND_ANSWER_LEN) / 4];
 };
@@ -115,7 +115,7 @@ static __always_inline void nd_read_options(struct nd_options *o, const struct n
 	o->bad = i != units || length % 8;
 }
 
-/* Why nobody may believe or answer it: RFC 4861 7.1.1 and 7.1.2, as ndisc_rcv() and what it calls have them.
+/* Why no host may believe or answer it: RFC 4861 7.1.1 and 7.1.2, as ndisc_rcv() and what it calls have them.
  * REASON_NOT_STRICT: it was not read to its end. */
 static __always_inline __u8 nd_flaw(const struct facts *f, const struct nd_message *m, const struct nd_options *o)
 {

@@ -38,7 +38,7 @@ static __always_inline struct view view_tc(struct __sk_buff *skb)
 	    .data = (void *)(long)skb->data, .end = (void *)(long)skb->data_end, .skb = skb, .length = skb->len};
 }
 
-/* Reads what was found; of bytes that cannot be made linear nobody knows what the kernel would read in them. */
+/* Reads what was found; what the kernel would read in bytes that cannot be made linear is unknown. */
 static __always_inline __u8 read_tc(struct __sk_buff *skb, struct seen *s)
 {
 	if (make_linear(skb, s))
