@@ -44,7 +44,7 @@ class Ward:
         self.configured = bool(config)
         self.server: Embedded | None = None
         self.limits: tuple[str, ...] = ()
-        self.foreign: Fd | None = None  # the link of somebody else's program
+        self.foreign: Fd | None = None  # the link of another program
         self._stack = ExitStack()
         if config:
             self.configure(config)

@@ -27,7 +27,7 @@ def run_agent(options: argparse.Namespace) -> int:
     )
     startup = Startup(wanted)
     need_root()
-    os.umask(os.umask(0o077) | 0o022)  # whatever it makes, nobody else may write to
+    os.umask(os.umask(0o077) | 0o022)  # only root may write to what it creates
     # Connections of callers must not take the descriptors that the guard needs; systemd's soft limit is 1024.
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

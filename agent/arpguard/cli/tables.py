@@ -253,7 +253,7 @@ def _vip_facts(vip: pb.Vip) -> Iterator[tuple[str, object]]:
         yield "answered with", vip.answer_mac
     if vip.owner_mac:
         yield "owner's MAC", vip.owner_mac
-    if vip.kind == pb.KIND_OWNED:  # nobody else is asked to show one
+    if vip.kind == pb.KIND_OWNED:  # only the owner shows one
         yield "fence", f"none needed: {_why_held(vip)}" if vip.hold else f"needed, epoch {vip.epoch}"
     if vip.HasField("last_conflict"):
         yield "last claim", _last_claim(vip.last_conflict)

@@ -39,7 +39,7 @@ BATCH_NS = 10 * NS_PER_S
 GIVE_UP_NS = 5 * NS_PER_S
 SHUN_NS = 600 * NS_PER_S
 LOOKED_AT_ONCE = 200  # seats, in a step
-FOLLOW_AT_ONCE = 50  # at most so many VIPs that this node gave up to their lead's holder, and that nobody has yet
+FOLLOW_AT_ONCE = 50  # at most so many VIPs that this node gave up to their lead's holder, and that no node has yet
 _EMPTY = Pool(())
 
 

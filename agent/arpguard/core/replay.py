@@ -17,7 +17,7 @@ from arpguard.wire.capture import Captured
 from arpguard.wire.cooked import LINKTYPE_ETHERNET, LINKTYPE_SLL, LINKTYPE_SLL2, Uncooked, uncooked
 from arpguard.wire.ethernet import ETHERTYPE_ARP, ETHERTYPE_IPV6, VLAN_ETHERTYPES
 
-PLACEHOLDER_MAC = MacAddress.parse("02:ff:ff:ff:ff:fd")  # locally administered, and nobody's
+PLACEHOLDER_MAC = MacAddress.parse("02:ff:ff:ff:ff:fd")  # locally administered, and used by no host
 PLACEHOLDER_ADDRESSES = (IPv4Address("192.0.0.8"), IPv6Address("100::8"))  # RFC 7600, RFC 6666
 OWN_LINK = 1
 _HEADER_LEN, _TAG_LEN, _ARP_LEN, _IPV6_LEN = 14, 4, 28, 40

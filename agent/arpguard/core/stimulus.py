@@ -54,7 +54,7 @@ class Party:
     address: Address
 
 
-# Hosts that are nobody, by family: a locally administered MAC, RFC 7600's dummy address, one of RFC 6666's to discard.
+# Of no real host, by family: a locally administered MAC, RFC 7600's dummy address, one of RFC 6666's to discard.
 STRANGER_MAC = MacAddress.parse("02:ff:ff:ff:ff:fe")
 STRANGERS = {
     4: Party(STRANGER_MAC, IPv4Address("192.0.0.8")),

@@ -114,7 +114,7 @@ def read_pins(pin_dir: Path) -> list[Pin]:
     for path in sorted((pin_dir / "links").glob("*-*")):
         number, _, name = path.name.partition("-")
         if not number.isdecimal() or name not in hooks or not path.is_file():
-            continue  # somebody else's
+            continue  # another program's
         with suppress(FileNotFoundError), syscall.obj_get(str(path)) as link:
             found.append(Pin(path, int(number), hooks[name], syscall.link_info(link)))
     return found

@@ -93,7 +93,7 @@ class Groups:
         return True
 
     def _drop(self, ear: _Ear, membership: GroupMembership) -> None:
-        with suppress(OSError):  # the link is no more, and nobody listens there
+        with suppress(OSError):  # the link is gone, and with it its listeners
             ear.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_LEAVE_GROUP, _mreq(membership))
         ear.count -= 1
         if not ear.count:

@@ -99,7 +99,7 @@ def keep_pinned(pin_dir: Path, pins: Mapping[Path, Fd]) -> int:
     """Pins again what another program has unpinned, and returns how much that was."""
     missing = [path for path in pins if not path.exists()]
     if missing:
-        bpffs.prepare(pin_dir)  # it may be gone itself, or made anew for a link's pin, with the mode of any folder
+        bpffs.prepare(pin_dir)  # it may be gone, or was created again for a link's pin, with the mode of any folder
     for path in missing:
         path.parent.mkdir(mode=0o700, exist_ok=True)
         syscall.obj_pin(pins[path], str(path))

@@ -48,7 +48,7 @@ _NEIGHBOURS = (
     (0x06, 0, 0, 0x40000),
     (0x06, 0, 0, 0),
 )
-# The same, but only what somebody tells this host alone: ARP replies and neighbour advertisements.
+# The same, but only what is sent to this host alone: ARP replies and neighbour advertisements.
 _PACKET_TYPE = packetsocket.ANCILLARY + 4  # SKF_AD_PKTTYPE; 0 is PACKET_HOST: to the MAC of this link
 _REPLIES = (
     (0x20, 0, 0, _VLAN_TAG),  # ld vlan_tci

@@ -74,13 +74,13 @@ class Prober:
 
     def _hear(self, ifname: str, ear: NeighbourSocket) -> None:
         try:
-            for _ in range(HEARD_AT_ONCE):  # and not for as long as somebody floods the link
+            for _ in range(HEARD_AT_ONCE):  # and not for as long as a host floods the link
                 heard = ear.hear(0)
                 if heard is None:
                     break
                 self._take(ifname, heard)
         except OSError:
-            return  # the link went down: nobody is heard
+            return  # the link went down: no host can be heard
 
     def _take(self, ifname: str, heard: HeardFrame) -> None:
         """A host that probes for an address is about to claim it (RFC 5227 2.1.1, RFC 4862 5.4.3), but not our echo."""

@@ -58,7 +58,7 @@ MAX_NETWORKS = 64
 MAX_ACCEPTED = 64
 MAX_GRANT_NS = 60 * NS_PER_S  # longer than any d: a voucher that takes so long is of no use
 NOTHING = Published()
-CLAIM_DURATION_S = 1  # every Lease needs a duration; nobody reads a claim's
+CLAIM_DURATION_S = 1  # every Lease needs a duration; no agent reads a claim's
 
 # ---- names ----
 

@@ -31,7 +31,7 @@ from arpguard.observe.spec import Distribution, Row, Sample
 from arpguard.units import NS_PER_S
 from arpguard.verdict import VIP_KINDS, Kind, Mode, Reason, Verdict, Vouched
 
-# A series for each VIP would be too many; those that others claim are few, until somebody claims them all.
+# A series for each VIP would be too many; those that others claim are few, until a host claims them all.
 MAX_CLAIMS = 1000
 MAX_AUDITED = 1000
 MAX_OWNED = 1000

@@ -25,7 +25,7 @@ from arpguard.verdict import Hook
 log = logging.getLogger(__name__)
 
 _HOOKS = (Hook.TC_INGRESS, Hook.TC_EGRESS)
-_GENERATION = 1  # of the configuration; 0 means to the programs that they were told nothing yet
+_GENERATION = 1  # of the configuration; to the programs, 0 means that no configuration was written yet
 _LOOK_S = 0.02
 _NOTHING = "nothing to do: an agent has guarded this node since it booted ({})"
 

@@ -20,7 +20,7 @@ from arpguard.units import NS_PER_S
 
 log = logging.getLogger(__name__)
 
-# Every start waits for the ConfigMap, usually for a tenth of a second: that alone is no problem.
+# Every start waits for the ConfigMap, usually for a tenth of a second: that alone is not reported as a problem.
 PATIENCE_NS = 3 * NS_PER_S
 
 # What an agent cannot change while it runs. A ConfigMap, which all nodes share, may leave these to each node's file.

@@ -136,7 +136,7 @@ def decode(resource: Resource, value: Any) -> tuple[Json, list[str]]:
 
 def _check_kind(resource: Resource, value: Json) -> None:
     version, kind = value.get("apiVersion", resource.api_version), value.get("kind", resource.kind)
-    if resource.schema is not None:  # nobody knows the kind of a custom object but itself
+    if resource.schema is not None:  # only a custom object itself knows its kind
         _check_custom_kind(resource, value)
         return
     if (version, kind) == (resource.api_version, resource.kind):

@@ -32,7 +32,7 @@ class Delay:
 class Faults:
     """One client's faults. The default is none."""
 
-    stall: bool = False  # requests are read and not answered, watches stand still; all goes on afterwards
+    stall: bool = False  # requests are read and not answered, watches stand still; all continues afterwards
     cut: bool = False  # connections are reset, and new ones with their first request
     freeze: bool = False  # watches stand still: no events, no bookmarks, no end
     half_open: bool = False  # so do those that have begun before, and only those: their connections lead nowhere

@@ -27,7 +27,7 @@ _SPECIAL = (
 _NO_ADDRESS = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"
 _ONLY_LB = "Forbidden: may only be used when `type` is 'LoadBalancer'"
 _ONLY_LB_STATUS = "Forbidden: may only be used when `spec.type` is 'LoadBalancer'"
-# Fields that go when the type that they belong to does, unless somebody changed them at the same time.
+# Fields that go when the type that they belong to does, unless the same write changed them.
 _OF_THE_TYPE: Mapping[str, tuple[str, ...]] = {
     "LoadBalancer": ("allocateLoadBalancerNodePorts", "loadBalancerClass"),
     "external": ("externalTrafficPolicy",),

@@ -159,7 +159,7 @@ def run_rolling_update(bench: KubeBench) -> Iterator[Step]:
             in_time = agent.fence_ns() > fence_ns > boot_ns()
         agent.wait_for()
         time.sleep(3.0)
-    end_ns = EVER_NS if in_time else fence_ns + ahead_ns - AT_THE_FENCE_NS  # nobody promises what comes after it
+    end_ns = EVER_NS if in_time else fence_ns + ahead_ns - AT_THE_FENCE_NS  # what comes after it is not promised
     until_ns = {vip: end_ns if vip in owned else EVER_NS for vip in _VIPS}
     yield _none_lost(bench, watch, f"the agent of {owner.name} killed and started again at once", until_ns)
 

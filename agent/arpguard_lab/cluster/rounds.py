@@ -48,7 +48,7 @@ from arpguard_lab.topology import Host
 SETTINGS = "audit: {every: 15s}"  # the shortest: as many chances as there can be to report what is not so
 SECOND_CLIENT = ("client-2", 101)
 _VIPS = [vip(50 + number) for number in range(4)]
-_LOCAL = vip(60)  # its Pods may be on one node only: while that one is away, nobody is to answer
+_LOCAL = vip(60)  # its Pods may be on one node only: while that one is away, no node may answer
 _PAIR: tuple[Address, Address] = vip(61), vip6(0x61)
 EVERY: list[Address] = [*_VIPS, _LOCAL, *_PAIR]
 _SERVICES = ("web", "both", "local")
@@ -56,7 +56,7 @@ _INTERVAL_S = 0.002  # of each client: every VIP is asked about more often than 
 _SETTLE_EVERY, _BIND_EVERY = 8, 4
 _SETTLE_S = 120.0  # within seconds, unless the machine is busy
 _RETRY_S = 0.2
-_LATEST_S = 90.0  # what mends is tried for so long: an agent that starts anew may be needed for it
+_LATEST_S = 90.0  # repairs are tried for so long: they may need an agent that starts again
 _TELL_EVERY = 10
 _KEPT = 30_000  # requests of each client that are remembered: a minute of them
 _LONG_NS, _SOON_NS = 10 * NS_PER_S, 2 * NS_PER_S
@@ -319,7 +319,7 @@ def _bind(bench: KubeBench, record: _Record) -> None:
 
 
 def _is_bound(agent: KubeAgent) -> bool:
-    with suppress(ArpguardError, OSError):  # somebody may have taken its maps away
+    with suppress(ArpguardError, OSError):  # a fault may have removed its maps
         return agent.is_bound()
     return False
 

@@ -30,7 +30,7 @@ _RESTARTS, _DOWN_S, _UP_S = 5, 8.0, 4.0
 _RESTART_S = 20.0
 _BEFORE_DEATH_S, _AFTER_DEATH_S = 2.0, 8.0
 _BACK_MS = 3000
-_MIXED_S = 8.0  # longer than the lease of a node that nobody vouches for
+_MIXED_S = 8.0  # longer than the lease of a node without a voucher
 VERSION_BEFORE = "ARPGUARD_LAB_BEFORE"
 
 

@@ -44,7 +44,7 @@ def release(ifname: str, vip: Address) -> None:
     """Takes it off."""
     try:
         command("ip", "addr", "del", f"{vip}/{vip.max_prefixlen}", "dev", ifname)
-    except DataPlaneError as error:  # somebody else did
+    except DataPlaneError as error:  # another process did
         say(str(error))
 
 

@@ -80,7 +80,7 @@ def run_bundle(options: argparse.Namespace) -> int:
     name = f"arpguard-{datetime.now(UTC):%Y%m%d-%H%M%S}"
     path = options.file or Path(f"{name}.tar.gz")
     try:
-        path.touch(mode=0o600, exist_ok=False)  # before a minute's work, for nobody else to read
+        path.touch(mode=0o600, exist_ok=False)  # before a minute's work; other users cannot read it
     except FileExistsError:
         raise AskError(exits.USAGE, f"{path} already exists: name another file") from None
     except OSError as error:

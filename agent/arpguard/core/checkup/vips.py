@@ -358,7 +358,7 @@ def _is_the_clusters(picture: Picture, vip: Address) -> bool:
     if not picture.cluster.nodes:
         return False
     known, service = picture.vips.get(vip), _service_of(picture, vip)
-    if known is None and service is not None:  # outside of `ranges`: left alone, and yet somebody's
+    if known is None and service is not None:  # outside of `ranges`: left alone, although a Service has it
         offer = offer_of(service, picture.config.services)
         known = next((bid.vip for bid in offer.bids), None) if offer else None
         return known is None or known.owner.kind is not OwnerKind.EXTERNAL

@@ -6,7 +6,7 @@ from arpguard.addresses import MacAddress
 from arpguard.units import NS_PER_S
 
 UNANSWERED_NS = 5 * NS_PER_S  # without a result for so long, a probe is sent again
-SILENT_NS = 5 * NS_PER_S  # how long it counts that nobody has a VIP
+SILENT_NS = 5 * NS_PER_S  # how long it counts that no host has a VIP
 TAKEN_NS = 30 * NS_PER_S  # how long it counts, at most, that a host outside has it
 LEAD_NS = 2 * NS_PER_S  # a probe begins at most so long before its result is needed
 

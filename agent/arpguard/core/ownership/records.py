@@ -144,7 +144,7 @@ class Kept:
 
 
 NOTHING_KEPT = Kept("", (), 0)
-UNSAID: Mapping[Address, str] = MappingProxyType({})  # nobody says why VIPs are wanted
+UNSAID: Mapping[Address, str] = MappingProxyType({})  # no reason is given why VIPs are wanted
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,7 +43,7 @@ from arpguard.units import NS_PER_MS, NS_PER_S
 from arpguard.wire.vouching import VouchFrame, VouchType, pack, parse
 
 FAREWELL_NS = 500 * NS_PER_MS  # V11
-# Of a term in one turn. Who floods it, and knows the term, costs 13 % of a core: each takes 50 us.
+# Of a term in one turn. A flood by a host that knows the term costs 13 % of a core: each takes 50 us.
 PONGS_AT_ONCE = 8
 CROWDED_S = 0.003
 LONGEST_COMMAND = 4096
