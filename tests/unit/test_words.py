@@ -1,11 +1,13 @@
-"""Phrases that make a native reader stop are in no message, no page, no docstring and no comment of the API.
+"""Phrases that make a native reader stop are in no message, page, docstring, comment or manifest.
 
 What people see names its actors ("no node answers", "another host claims it"), in the usual order of words.
 """
 
 import ast
+import io
 import re
-from collections.abc import Iterator
+import tokenize
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -39,6 +41,8 @@ ALLOWED = {
     "nobody": re.compile(r"^nobody(?: yet)?$"),
 }
 HISTORY = {"CHANGELOG.md"}
+# Fragments, which may begin with "What is ...", as docstrings may.
+FRAGMENTS = {"comments of the agent", "comments of the programs", "dashboard"}
 
 
 def _markdown() -> Iterator[tuple[str, str]]:
@@ -84,12 +88,77 @@ def _comments(name: str) -> Iterator[tuple[str, str]]:
         yield f"{name}:{number}", line
 
 
+def _python_comments() -> Iterator[tuple[str, str]]:
+    """The comments of the program and the lab, those on neighbouring lines together."""
+    for folder in ("agent/arpguard", "agent/arpguard_lab", "agent/arpguard_build"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            if not LEFT_OUT & set(path.relative_to(ROOT).parts):
+                yield from _together(path, _tokens(path.read_text(encoding="utf-8")))
+
+
+def _tokens(text: str) -> Iterator[tuple[int, str]]:
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT and not re.match(r"# (?:noqa|type: ignore|fmt:)", token.string):
+            yield token.start[0], re.sub(r" *# (?:noqa|type: ignore).*", "", token.string).removeprefix("#").strip()
+
+
+def _together(path: Path, lines: Iterable[tuple[int, str]]) -> Iterator[tuple[str, str]]:
+    """Comments on neighbouring lines as one text, with where it begins."""
+    begun, last, text = 0, -1, ""
+    for number, line in lines:
+        if number != last + 1:
+            if text:
+                yield f"{path.relative_to(ROOT)}:{begun}", text
+            begun, text = number, ""
+        last, text = number, f"{text} {line}".strip()
+    if text:
+        yield f"{path.relative_to(ROOT)}:{begun}", text
+
+
+def _program_comments() -> Iterator[tuple[str, str]]:
+    """The comments of the BPF programs, each as one line."""
+    for path in sorted((ROOT / "bpf").glob("*.[ch]")):
+        text = path.read_text(encoding="utf-8")
+        for found in re.finditer(r"/\*(.*?)\*/|//([^\n]*)", text, re.DOTALL):
+            said = " ".join(re.sub(r"^\s*\*", "", line).strip() for line in (found[1] or found[2]).splitlines())
+            yield f"{path.relative_to(ROOT)}:{text.count(chr(10), 0, found.start()) + 1}", said.strip()
+
+
+def _dashboard() -> Iterator[tuple[str, str]]:
+    """What the dashboard says in words: titles, descriptions and names of columns."""
+    name = "deploy/monitoring/arpguard.json"
+    for number, line in enumerate((ROOT / name).read_text(encoding="utf-8").splitlines(), 1):
+        if found := re.match(r'\s*"(?:title|description|noValue|displayName|text)": "(.*)"', line):
+            yield f"{name}:{number}", found[1]
+
+
+def _manifests() -> Iterator[tuple[str, str]]:
+    """Comments of the manifests, the chart's values and notes, and of the units of systemd."""
+    kinds = {".yaml", ".txt", ".service", ".env", ".tpl", ".conf", ".tmpfiles"}
+    for path in sorted((ROOT / "deploy").rglob("*")):
+        if path.suffix in kinds and "lock" not in path.parts:
+            lines = enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+            whole = path.name == "NOTES.txt"
+            said = ((number, line if whole else line.partition("# ")[2]) for number, line in lines)
+            yield from _together(path, ((number, text) for number, text in said if text))
+
+
+def _changelog() -> Iterator[tuple[str, str]]:
+    for number, line in enumerate((ROOT / "CHANGELOG.md").read_text(encoding="utf-8").splitlines(), 1):
+        yield f"CHANGELOG.md:{number}", re.sub(r"`[^`]*`", "`code`", line)
+
+
 SOURCES = {
     "pages": _markdown,
     "messages": lambda: _messages("agent/arpguard"),
     "messages of the lab": lambda: _messages("agent/arpguard_lab"),
     "docstrings": _docstrings,
     "comments of the API": lambda: _comments("proto/arpguard/v1/agent.proto"),
+    "comments of the agent": _python_comments,
+    "comments of the programs": _program_comments,
+    "dashboard": _dashboard,
+    "manifests": _manifests,
+    "changelog": _changelog,
     "alerts": lambda: _comments("deploy/monitoring/alerts.yaml"),
 }
 
@@ -110,6 +179,8 @@ def stumbles(text: str, *, names_actors: bool = True) -> list[str]:
 def test_no_phrase_makes_a_reader_stop(source):
     names_actors = source not in {"messages of the lab", "docstrings"}  # steps that say "nobody answers", and expect it
     found = [(where, text, stumbles(text, names_actors=names_actors)) for where, text in SOURCES[source]()]
+    if source in FRAGMENTS:
+        found = [(where, text, [each for each in advice if "What is ..." not in each]) for where, text, advice in found]
     assert [f"{where}: {'; '.join(advice)}: {text.strip()}" for where, text, advice in found if advice] == []
 
 
