@@ -92,4 +92,5 @@ def _plain(comment: list[str]) -> str:
     """A comment in one line of Markdown; an indented line of it is an error and when it comes."""
     lines = [re.sub(r"^  ([A-Z_]+)  +", r"`\1`: ", line) for line in comment]
     text = " ".join(lines).replace("|", "\\|").replace("<", "&lt;")
-    return " ".join(re.sub(r"[.;]? (?=`[A-Z_]+`: )", "; ", text).split())
+    text = re.sub(r"(?<!return)[.;]? (?=`[A-Z_]+`: )", "; ", text)
+    return " ".join(re.sub(r" (?=Never INTERNAL)", ". ", text).split())

@@ -13,7 +13,7 @@ def picture(title: str, width: float, height: float, parts: Iterable[str]) -> st
     """A whole SVG."""
     return "\n".join(
         [
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" role="img">',
+            opening(width, height),
             f"<title>{escape(title)}</title>",
             f"<style>{_STYLE}</style>",
             f'<defs>{_HEAD}<path d="M0 0.5 L8 4 L0 7.5 z" fill="{FAINT}"/></marker></defs>',
@@ -23,6 +23,12 @@ def picture(title: str, width: float, height: float, parts: Iterable[str]) -> st
             "",
         ]
     )
+
+
+def opening(width: float, height: float) -> str:
+    """The element of a whole SVG. It has a size of its own, so that pages do not blow a small picture up."""
+    size = f'viewBox="0 0 {width:g} {height:g}" width="{width:g}" height="{height:g}"'
+    return f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img">'
 
 
 def text(x: float, y: float, said: str, colour: str = INK, anchor: str = "middle", *, name: bool = False) -> str:

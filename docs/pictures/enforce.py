@@ -17,6 +17,7 @@ from itertools import count, groupby
 from pathlib import Path
 from xml.sax.saxutils import escape
 
+from drawing import opening
 from rich.console import Console
 from rich.style import Style
 from rich.text import Text
@@ -152,7 +153,7 @@ def draw(scenes: Sequence[Scene]) -> str:
     caption = ".caption { font-weight: bold; font-size: 15px; }"
     return "\n".join(
         [
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {top}" role="img">',
+            opening(width, top),
             f"<title>{escape('; '.join(scene.caption for scene in scenes))}</title>",
             f"<style>svg {{ font: {font}; fill: {INK}; }} text {{ white-space: pre; }} {caption}</style>",
             *parts,
