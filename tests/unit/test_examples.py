@@ -63,8 +63,8 @@ BLOCKS = {
     "docs/kubectl-commands.md": [GENERATED] * 12,
     "docs/kubectl.md": [
         PARSED + "tests/unit/cli/test_kubectl.py runs each against agents",
-        "an example with three nodes: tests/unit/cli/test_kubectl.py checks the columns",
-        "the view at one moment: tests/unit/cli/test_kubectl_watch.py checks its lines",
+        "tests/unit/cli/test_kubectl.py",
+        "tests/unit/cli/test_kubectl_watch.py",
         MANIFESTS,
         "values of the chart, to be read beside the command",
     ],

@@ -171,6 +171,17 @@ def test_vips_of_all_nodes_are_one_table(kubectl):
     ]
 
 
+def test_page_shows_the_columns_of_the_table(kubectl, fleet):
+    """docs/kubectl.md, and how it names a node that did not answer."""
+    page = (DEPLOY.parent / "docs/kubectl.md").read_text(encoding="utf-8")
+    (shown,) = re.findall(r"^```text\n(VIP .*?)^```", page, re.MULTILINE | re.DOTALL)
+    fleet.away["node-3"] = NO_ROUTE
+    _, out, _ = kubectl("vips", "-o", "wide")
+
+    assert [title for title in cells(shown)[0] if title != "SERVICE"] == cells(out)[0]  # no VIP here has a Service
+    assert shown.splitlines()[-1].partition(": dial")[0] == out.splitlines()[-1].partition(f": {NO_ROUTE}")[0]
+
+
 def test_node_that_cannot_be_reached_has_a_line_below_the_table_and_the_exit_code_is_1(kubectl, fleet):
     fleet.away["node-3"] = NO_ROUTE
     code, out, err = kubectl("vips")

@@ -5,6 +5,7 @@ import json
 import re
 import time
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
@@ -74,6 +75,21 @@ def test_vip_is_one_line_with_the_node_that_answers_for_it_and_the_frames_of_all
 
     assert row(lines, "192.0.2.10")[2:6] == ["node-1", "enforce", "5", "20"]
     assert lines[0] == "2 nodes   2 enforce   1 VIP   14 frames/s   no problems"
+
+
+def test_page_shows_the_lines_of_the_view():
+    """docs/kubectl.md, whose numbers are those of an example: sentence, titles of both tables, and the last line."""
+    page = (Path(__file__).resolve().parents[3] / "docs/kubectl.md").read_text(encoding="utf-8")
+    (shown,) = re.findall(r"^```text\n(\d+ nodes .*?)^```", page, re.MULTILINE | re.DOTALL)
+    documents = a_document("node-1", ["192.0.2.10"]), a_document("node-2", ["192.0.2.11"], foreign=["192.0.2.12"])
+    lines = drawn(a_moment(*documents, lost={"node-3": "away"}), width=80)
+
+    def form(these):
+        return [
+            re.sub(r"[\d.]+", "1", line).split() for line in these if re.match(r"\d+ nodes|NODE |VIP |q quit", line)
+        ]
+
+    assert form(shown.splitlines()) == form(lines)
 
 
 def test_two_nodes_that_answer_are_both_named():
