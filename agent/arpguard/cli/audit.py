@@ -12,7 +12,7 @@ from arpguard.cli.words import NONE, counted, seconds_since, span
 from arpguard.v1 import agent_pb2 as pb
 
 _COLUMNS = ("VIP", "LINK", "ANSWERS", "OWNER", "MAC", "WHO", "AGE")
-_EXTERNAL = "a host outside"  # what the API calls an owner that is no node, and has no known MAC
+_EXTERNAL = "a host outside"  # the API's word for an owner outside the cluster whose MAC is unknown
 _SHOWN = 4  # of the hosts that answer for one VIP
 _FINDINGS = {
     pb.Audit.FINDING_OWNER: "owner",

@@ -16,8 +16,8 @@ PAGE_WIDTH = 100
 WIDEST = 1 << 16
 _NARROWEST = 80  # below, the terminal wraps: there is nothing left to shorten
 _GAP = "  "
-_WHOLE = frozenset({"VIP", "MAC", "FROM", "CLAIMED BY"})  # half an address is none
-_ADDRESS_WIDTH = 39  # of the longest IPv6 address: what is longer is none
+_WHOLE = frozenset({"VIP", "MAC", "FROM", "CLAIMED BY"})  # half an address is useless
+_ADDRESS_WIDTH = 39  # of the longest IPv6 address: a longer text is not an address
 _BOLD, _RED, _GREEN, _YELLOW, _RESET = "\x1b[1m", "\x1b[31m", "\x1b[32m", "\x1b[33m", "\x1b[0m"
 
 
