@@ -8,7 +8,7 @@ from arpguard_lab.cluster.bench import KubeBench
 from arpguard_lab.cluster.vouched import VIPS, an_owner, begin, until_all_publish
 from arpguard_lab.cluster.vouched_deaths import Deaths
 
-_WORST_MS = 2000  # with the slowest profile, which a virtual machine has; without vouching nobody answers so soon
+_WORST_MS = 2000  # with the slowest profile, which a virtual machine has; without vouching no node answers so soon
 _LEASE_WORST_MS = 4000
 _REST_S = 8.0
 _READS = 4  # of each agent, until that is over
