@@ -169,7 +169,7 @@ def _index(page: str) -> Iterator[str]:
     """Rows for each alert and Event: its first sentence."""
     yield "| alert or Event | says |\n|---|---|\n"
     for kind, name, said in re.findall(r"^### (Event )?(\w+)\n\n(.+)$", page, re.MULTILINE):
-        sentence = re.split(r"(?<=\w|\)|`)\.(?:\s|$)|(?<=\w): ", said)[0]
+        sentence = re.split(r"(?<=\w|\)|`)\.(?:\s|$)|(?<=\w): (?=[^`]*(?:`[^`]*`[^`]*)*$)", said)[0]
         yield f"| [{kind}{name}](#{kind.lower().replace(' ', '-')}{name.lower()}) | {_cell(sentence)} |\n"
 
 

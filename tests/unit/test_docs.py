@@ -214,6 +214,7 @@ def test_runbooks_begin_with_a_table_of_their_sections():
     index = page.partition("<!-- index -->")[2].partition("<!-- end of index -->")[0]
 
     assert re.findall(r"^### (.+)$", page, re.MULTILINE) == re.findall(r"^\| \[([^\]]+)\]", index, re.MULTILINE)
+    assert [row for row in index.splitlines() if row.count("`") % 2] == [], "a sentence ends inside code"
 
 
 # Files of the repository that are known by their names.
