@@ -94,7 +94,7 @@ class Reason(IntEnum):
     BAD_SENDER = (
         14,
         Verdict.SUPPRESS,
-        "this node owns the VIP, but cannot reply: the sender MAC is zero or a group address, or its IP not a host's",
+        "this node owns the VIP, but cannot reply: sender MAC zero or a group address, or sender IP not a host's",
     )
     NOT_STRICT = (
         15,

@@ -47,7 +47,7 @@ DECISION_COLUMNS = ("TIME", "LINK", "VIP", "VERDICT", "REASON", "OP", "FROM")
 # What a narrow page can do without, in this order: the others say the same, or it is seldom another.
 SPARE_OF_CONFLICTS = ("REASON", "LINK", "REPORTS")
 SPARE_OF_DECISIONS = ("OP", "LINK", "COUNT")
-_AGENTS_PROBLEMS = "only a running agent knows problems"
+_AGENTS_PROBLEMS = "only a running agent knows of problems"
 _NOT_ASKED = "read from the pinned objects by arpguard {}"
 _USUAL_OUTCOME = ("would suppress", "egress_not_owner", "request", ZERO_MAC)
 _USUAL_DECISION = ("00:00:00", "eth0", "255.255.255.255", *_USUAL_OUTCOME)

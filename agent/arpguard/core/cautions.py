@@ -24,7 +24,7 @@ class Caution:
 
 def without_effect(config: AgentConfig) -> list[Caution]:
     """Settings that do nothing."""
-    text = "vips: hold has no effect on {}: only a VIP with owner elect has it"
+    text = "vips: hold has no effect on {}: it applies only to a VIP with owner elect"
     return _of_vips(config, lambda vip: vip.unfenced and not vip.elected, "hold", text)
 
 

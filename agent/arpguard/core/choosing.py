@@ -242,7 +242,8 @@ def _reaching(selector: InterfaceSelector, surroundings: Surroundings, _wanted: 
         return [], None
     unfit = vip_refusal(selector.address)
     if unfit is not None and not _is_routed(selector.address):
-        return [], f"{selector.address} {unfit}, which no route leads to; name one that this node reaches by a route"
+        advice = "name an address that this node reaches by a route"
+        return [], f"{selector.address} {unfit}, which no route leads to; {advice}"
     route = route_to(selector.address, surroundings.routes)
     if route is not None and not route.ifindex:
         return [], f"the route to {route.network} leads nowhere (blackhole or unreachable); name another address"

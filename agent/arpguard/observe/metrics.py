@@ -311,8 +311,8 @@ _NODE: tuple[spec.Spec[NodeSample], ...] = (
     spec.Gauge(
         "arpguard_conflicting_claims",
         "Reports of claims by other hosts, for the latest 1000 pairs of VIP and host; the kernel reports only some of "
-        "many; claimant tells, by the MAC address, a cluster node (with or without an agent), a VRRP (or CARP), HSRP "
-        "or GLBP router, or a host outside",
+        "many; claimant says what the MAC address shows: a cluster node (with or without an agent), a VRRP (or CARP), "
+        "HSRP or GLBP router, or a host outside",
         "when reason is conflict: two hosts answer for the VIP; when claimant is a cluster node: two nodes do (split "
         "brain); with other reasons the claimant may be the owner",
         lambda sample: ((key, count) for key, (count, _) in sample.claims.items()),

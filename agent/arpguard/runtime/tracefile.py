@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 Line: TypeAlias = tuple[int, str, Mapping[str, Any]]  # the time, what happened, and what about it
 
 LONGEST_BYTES = 100_000_000  # about a day of three nodes, or two hours of three that vouch for each other
-FULL = "trace ended: the file has its greatest size"
+FULL = "trace ended: the file has reached its maximum size"
 
 
 class TraceFile:

@@ -129,7 +129,7 @@ def test_status_without_an_agent_leaves_out_what_only_an_agent_knows():
     text = tables.status(pb.GetStatusResponse(node="node-1", version="1", mode=pb.MODE_OBSERVE))
 
     assert "read from the pinned objects" in text
-    assert "only a running agent knows problems" in text
+    assert "only a running agent knows of problems" in text
     assert "no problems" not in text
     assert re.search("^fence +not needed$", text, re.MULTILINE)
     assert not any(word in text for word in ("config", "lease", "kubernetes", "drift", "this agent"))

@@ -8,7 +8,7 @@ from arpguard.core.cautions import misnamed, needs_cluster, without_effect
 
 def test_hold_of_a_vip_that_is_not_elected_has_no_effect():
     vips = "vips: [{address: 192.0.2.1, owner: {node: a}, hold: true}, {address: 192.0.2.2, owner: elect, hold: true}]"
-    expected = "vips: hold has no effect on 192.0.2.1: only a VIP with owner elect has it"
+    expected = "vips: hold has no effect on 192.0.2.1: it applies only to a VIP with owner elect"
     (caution,) = without_effect(parse_config(vips))
     assert (str(caution), caution.steps) == (expected, ("vips", 0, "hold"))
 

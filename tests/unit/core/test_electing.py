@@ -605,7 +605,9 @@ def test_why_a_vip_moves_for_balance():
     wishes = wishes_of(election, MANY, members(), holders, QUIET)
 
     assert wishes.why.keys() == MANY.keys() - wishes.wanted
-    assert {said.split(" ", 1)[1] for said in wishes.why.values()} == {"is its first choice, and has at least 2 fewer"}
+    assert {said.split(" ", 1)[1] for said in wishes.why.values()} == {
+        "is its first choice, and owns at least 2 fewer VIPs"
+    }
 
 
 def test_why_an_address_goes_with_its_lead():

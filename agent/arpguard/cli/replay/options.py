@@ -12,8 +12,8 @@ from arpguard.names import is_subdomain
 from arpguard.verdict import Reason, Verdict
 
 _TEXT = """Runs every ARP and neighbour discovery frame of a capture through the guard's own BPF programs with a
-configuration, and shows what they decide, which addresses more than one MAC answered for, and which of these answers a
-guard on every node would have let through. Attaches, sends and keeps nothing, and touches no interface; loading the
+configuration, and shows what they decide, which addresses more than one MAC answered for, and which of these answers
+would have passed with a guard on every node. Attaches, sends and keeps nothing, and touches no interface; loading the
 programs needs root. Exit code 1: more than one MAC answered for an address."""
 REPLAY_EXAMPLES = """examples:
   arpguard replay capture.pcap --config config.yaml
