@@ -433,7 +433,7 @@ V_BROKEN = [
     ),
     Vouch(
         "v-chain-unbound",
-        'the chain, of a heartbeat that names a voucher but does not say "bound"',
+        'the chain starts from a heartbeat that names a voucher but does not say "bound"',
         ("CHAIN", "WRESTART", "CHAIN_UNBOUND"),
         7,
         quick=True,
@@ -441,7 +441,7 @@ V_BROKEN = [
     Vouch(
         "v-says-early", 'a heartbeat says "bound" as soon as it names a voucher', ("CHAIN", "WRESTART", "SAYS_EARLY"), 7
     ),
-    Vouch("v-chain-early", "the chain, one tick before d", ("CHAIN", "WRESTART", "CHAIN_SOON"), 14, quick=True),
+    Vouch("v-chain-early", "the chain starts one tick before d", ("CHAIN", "WRESTART", "CHAIN_SOON"), 14, quick=True),
     Vouch("v-chain-no-version", "a revocation by the chain names no version", ("CHAIN", "WRESTART", "CHAIN_BLIND"), 21),
     Vouch(
         "v-chain-grants-on",
