@@ -147,7 +147,7 @@ class Scenario:
     ethernet: Ethernet = Ethernet()  # noqa: RUF009 - a constant
     needs: str = ""  # a program that has to be installed
     columns: tuple[str, ...] = COLUMNS
-    widths: tuple[int, int] = (42, 14)
+    widths: tuple[int, int] = (45, 14)
     long: bool = False
 
 
@@ -160,10 +160,10 @@ SCENARIOS: dict[str, Scenario] = {
         "a database outside keeps its VIP, though taken for an externalIP",
         _external,
         others=(("db", 80),),
-        widths=(46, 14),
+        widths=(46, 18),
     ),
     "can-reach": Scenario(
-        "an address that is bound as a VIP leads to the network, not to lo", _can_reach, widths=(47, 7)
+        "an address that is bound as a VIP leads to the network, not to lo", _can_reach, widths=(47, 14)
     ),
     "observe": Scenario("all answer, the counters tell who would be silenced; then enforce, live", _observe),
     "restart": Scenario("the owner's agent killed under requests: none lost, none doubled", _restart),
@@ -171,19 +171,19 @@ SCENARIOS: dict[str, Scenario] = {
         "on every node: all or nobody without the guard, exactly the owner with it",
         ipv6.run_flux,
         ethernet=Ethernet(ipv6=True),
-        widths=(59, 7),
+        widths=(67, 14),
     ),
     "ipv6-snooping": Scenario(
         "a switch that forwards to listeners only: the owner listens, and is asked",
         ipv6.run_snooping,
         ethernet=Ethernet(ipv6=True, snooping=True),
-        widths=(45, 7),
+        widths=(45, 14),
     ),
     "ipv6-clients": Scenario(
         "a client's kernel: told that the VIP is taken, answered when it probes, moved",
         ipv6.run_clients,
         ethernet=Ethernet(ipv6=True),
-        widths=(45, 7),
+        widths=(45, 14),
     ),
     "keepalived": Scenario(
         "two masters in a partition, an address left by kill -9: one is let through",
@@ -208,7 +208,7 @@ SCENARIOS: dict[str, Scenario] = {
         "agents follow keepalived: handed over, killed, started again, parted",
         partial(run_followed, vip=VIP),
         needs=KEEPALIVED,
-        widths=(66, 14),
+        widths=(69, 14),
     ),
     "metallb-like": Scenario(
         "two speakers answer by packet sockets: one is let through",

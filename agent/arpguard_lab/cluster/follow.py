@@ -79,10 +79,10 @@ def _followed(
             yield bench.ask(f"{first.name} is named, mode observe: both answer", _VIP, [first, second])
             bench.configure(bench.config("enforce", owner="follow"))
             _settle(bench, first)
-            yield _talk(bench, watch, "mode enforce: every answer and announcement", a, b)
+            yield _talk(bench, watch, "mode enforce: everything sent", a, b)
 
             bench.lab.cut_off(second)
-            yield _talk(bench, watch, f"{second.name} cut off from the API: every answer and announcement", a, b)
+            yield _talk(bench, watch, f"{second.name} cut off from the API: everything sent", a, b)
             bench.lab.reconnect(second)
 
             began_ns = now_ns()
@@ -99,7 +99,7 @@ def _followed(
                 moved_after_ms=ms(arrived.time_ns - began_ns) if arrived else None,
                 silenced_after_ms=ms(last.time_ns - began_ns) if last else 0,
             )
-            yield _talk(bench, watch, "then: every answer and announcement", b, a)
+            yield _talk(bench, watch, "then: everything sent", b, a)
 
             a.kill(signal.SIGKILL)
             left = {"left_on_its_link": holds(first, _VIP)} if stays else {}

@@ -133,7 +133,7 @@ def _parted(
     witness.settle(expected)
 
     return witness.judge(
-        f"parted, both are master: every answer and announcement, {text}",
+        f"parted, both are master: everything sent, {text}",
         expected,
         since_ns,
         both_advertise=advertising == hosts,
@@ -177,11 +177,11 @@ def run_split(bench: Bench, program: Program, vip: Address, *, stays: bool) -> I
         agents = bench.guard(_delegated(first, vip))
         yield witness.ask(f"guarded, delegated to {first.name}", [first])
         bench.lab.part([first, second])
-        step = "parted, both begin again: every answer and announcement"
+        step = "parted, both begin again: everything sent"
         yield _talk(bench, witness, step, a, agents[second.name], b)
         bench.lab.heal([first, second])
         _delegate(agents, witness, second)
-        step = f"delegated to {second.name}: every answer and announcement"
+        step = f"delegated to {second.name}: everything sent"
         yield _talk(bench, witness, step, b, agents[first.name], a)
 
         a.kill(signal.SIGKILL)
