@@ -235,7 +235,7 @@ def test_probe_that_a_spoofer_answers_is_reported_and_denies_only_what_nobody_ha
             assert_answered(wire, pair)
     finally:
         hearer.close()
-    assert f"owned: vip={vip}\n" not in agent.said()
+    assert f"owned: vip={vip} " not in agent.said()
 
 
 # ---- a pod ---------------------------------------------------------------------------------------------------------

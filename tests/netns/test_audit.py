@@ -140,7 +140,7 @@ def test_vip_that_nobody_answers_for_is_a_problem_that_names_its_owner(bench):
     assert [host for host in bench.nodes if problem in bench.status(host)["problems"]]
     owner.bind(SILENT, "lo")
     until(lambda: findings(bench).get(str(SILENT)) == "FINDING_OWNER", PERIOD_S + SLOW_S, "its kernel answers")
-    assert not [host for host in bench.nodes if problem in bench.status(host)["problems"]]
+    until(lambda: not [host for host in bench.nodes if problem in bench.status(host)["problems"]], PERIOD_S + SLOW_S)
     owner.unbind(SILENT, "lo")
 
 
