@@ -75,3 +75,24 @@ def test_missing_right_is_a_problem_only_where_vouching_is_asked_for(
     assert (terms.problem, terms.lacks_right) == ("", False)
     lines = [record.getMessage() for record in caplog.records if "no node vouches" in record.getMessage()]
     assert lines == (["vouching: no node vouches for this one: 403"] if lacks_right else [])
+
+
+def test_server_that_was_away_leaves_no_problem_where_only_the_right_is_missing(caplog, monkeypatch):
+    errors, seen = iter([NoRightError("403"), ArpguardError("away"), NoRightError("403")]), []
+
+    async def sleep(_seconds: float) -> None:
+        seen.append((terms.problem, terms.lacks_right))
+
+    async def read_secret(_name: str) -> bytes:
+        error = next(errors, None)
+        if error is None:
+            return b"s" * 32
+        raise error
+
+    monkeypatch.setattr("arpguard.runtime.cluster.terms.asyncio.sleep", sleep)
+    caplog.set_level(logging.INFO, "arpguard")
+    terms = Terms(here(UNASKED), read_secret)
+    asyncio.run(terms.learn_secret("arpguard-vouching"))
+
+    assert seen == [("", True), ("away", False), ("", True)]
+    assert sum("no node vouches" in record.getMessage() for record in caplog.records) == 1

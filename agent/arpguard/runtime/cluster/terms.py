@@ -38,6 +38,7 @@ class Terms:
         self._secret: bytes | None = None
         self.problem = ""
         self.lacks_right = False
+        self._is_logged = False
 
     async def learn_secret(self, name: str) -> None:
         """Reads the cluster's secret, and tries again until it can, ever more rarely."""
@@ -52,11 +53,11 @@ class Terms:
 
     def _note(self, error: ArpguardError) -> None:
         is_asked = self.config is not None and self.config.asked
-        if is_asked or not isinstance(error, NoRightError):
-            self.problem = str(error)
-        elif not self.lacks_right:
-            self.problem, self.lacks_right = "", True
+        self.lacks_right = isinstance(error, NoRightError) and not is_asked
+        self.problem = "" if self.lacks_right else str(error)
+        if self.lacks_right and not self._is_logged:
             log.info("vouching: no node vouches for this one: %s", error)
+            self._is_logged = True  # once, also if the server is away for a while in between
 
     @property
     def ready(self) -> bool:
