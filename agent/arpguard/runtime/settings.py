@@ -101,7 +101,7 @@ class Settings:
         except ConfigError as error:
             self._refuse(error)
             return self.in_force.problem
-        if self.awaited:
+        if self.awaited or config.lease.vouching == self.vouching:  # the same, but perhaps asked for only now
             self.awaited, self.vouching = False, config.lease.vouching
         self._take(self._completed(config), self._configmap)
         return ""

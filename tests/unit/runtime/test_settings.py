@@ -273,3 +273,15 @@ def test_nothing_is_vouched_for_before_the_configmap_is_read_unless_the_file_ask
     assert Settings(file, CONFIGMAP).vouching is None
     assert Settings(None, CONFIGMAP).vouching is None
     assert Settings(file).vouching == VouchingConfig()
+
+
+def test_vouching_that_is_asked_for_later_is_asked_for_at_once():
+    """It is the same vouching; only what an agent reports differs."""
+    settings = Settings(None, CONFIGMAP)
+    settings.read_configmap(a_configmap(OBSERVE))
+    assert settings.vouching is not None
+    assert not settings.vouching.asked
+
+    settings.read_configmap(a_configmap(f"{OBSERVE}lease: {{vouching: auto}}\n"))
+    assert settings.vouching.asked
+    assert settings.problems() == []
