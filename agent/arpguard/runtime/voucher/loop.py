@@ -68,7 +68,7 @@ class _Line:
 class Loop:
     """`channel`: to the agent, of packets. `read_right`: of this node, at the moment of the call.
 
-    `trace`: takes the lines of the voucher, and writes them once the loop has sent all that is due, before it waits.
+    `trace`: takes the lines of the voucher, and writes them before a grant is sent, and before the loop waits.
     """
 
     def __init__(
@@ -112,8 +112,11 @@ class Loop:
             crowded = not all(heard)
             self._do(self._voucher.tick(boot_ns()))
             self._tell()
-            if self._trace is not None:
-                self._trace.flush()
+            self._write_trace()
+
+    def _write_trace(self) -> None:
+        if self._trace is not None:
+            self._trace.flush()
 
     def close(self) -> None:
         """Closes every socket."""
@@ -235,6 +238,7 @@ class Loop:
                 case SendPing(term, number, ending):
                     _send_frame(line, VouchFrame(VouchType.PING, term, number, ending=ending))
                 case SendGrant(term, number, stamp_ns):
+                    self._write_trace()  # before: if this process is killed now, no kernel has more than the trace
                     _send_frame(line, VouchFrame(VouchType.GRANT, term, number, stamp_ns))
                 case SeenBound():
                     line.news = True
