@@ -9,7 +9,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 from functools import partial
-from typing import TypeAlias
+from typing import TypeAlias, assert_never
 
 from arpguard.addresses import Address
 from arpguard.clock import boot_ns
@@ -199,6 +199,9 @@ class Leases:
             case ClearEntry():
                 self._clear_entry(effect)
 
+            case _:
+                assert_never(effect)
+
     def _set_entry(self, effect: SetEntry) -> None:
         self._standings.own(effect.vip, epoch_number(effect.epoch))
         log.info('owned: vip=%s why="%s"', effect.vip, effect.why)
@@ -239,6 +242,9 @@ class Leases:
                 await self._delete_claim(effect)
             case ReadClaim():
                 await self._read_claim(effect)
+
+            case _:
+                assert_never(effect)
 
     # ---- heartbeats ----
 
