@@ -71,7 +71,7 @@ class Vouching:
         others = self._others(now_ns) if is_able else {}
         may = is_able and self._enforces
         choices = self._choices(others) if may else ()
-        self._expected = bool(choices)
+        self._expected = self._is_missed(config, choices, now_ns, may=may)
 
         if not self._terms.ready:
             self._ask_for_secret(config.secret, now_ns, may=may)
@@ -94,6 +94,10 @@ class Vouching:
         """Once it is of use: another node is on a segment of this one, or the kernel has a term from before."""
         if self._reading is None and (self._ownership.heartbeat.naming.kernel.number or (may and self._meets(now_ns))):
             self._reading = asyncio.create_task(self._learn_secret(name))
+
+    def _is_missed(self, config: VouchingConfig, choices: tuple[VoucherChoice, ...], now_ns: int, *, may: bool) -> bool:
+        """Whether a node could be the voucher; where vouching is asked for, also if only the Secret is missing."""
+        return bool(choices) or (may and config.asked and self._meets(now_ns))
 
     def _meets(self, now_ns: int) -> bool:
         peers = self._ownership.peers
