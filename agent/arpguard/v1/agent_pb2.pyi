@@ -826,7 +826,7 @@ class ClusterNode(_message.Message):
     MACS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     alive: _builtins.bool
-    """Whether its agent renewed its heartbeat within its lease. Nodes renew only while an elected VIP needs it."""
+    """Whether its agent renewed its heartbeat within its lease. A node that needs no lease renews more rarely."""
     refusal: _builtins.str
     """Why it is not eligible to own any elected VIP; empty when it is eligible."""
     @_builtins.property
