@@ -58,4 +58,4 @@ def test_lab_that_ends_without_a_step_is_wrong():
 
 def test_every_bar_of_time_is_one_of_the_labs():
     source = "".join(path.read_text(encoding="utf-8") for path in (lab.ROOT / "agent/arpguard_lab").rglob("*.py"))
-    assert [name for name in lab.OF_TIME if f"{name}=" not in source] == []
+    assert [name for name in lab.OF_TIME if f'"{name}"' not in source] == []
