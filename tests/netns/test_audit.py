@@ -137,10 +137,14 @@ def test_vip_that_nobody_answers_for_is_a_problem_that_names_its_owner(bench):
     until(lambda: findings(bench).get(str(SILENT)) == "FINDING_NONE", 2 * PERIOD_S)
     problem = f"audit: no host answers for {SILENT}, although {bench.agent(owner).node} should; see `arpguard explain`"
 
-    assert [host for host in bench.nodes if problem in bench.status(host)["problems"]]
+    def reported() -> list[Host]:
+        """The nodes whose status says so; it is written anew a moment after an audit."""
+        return [host for host in bench.nodes if problem in bench.status(host)["problems"]]
+
+    until(reported, PERIOD_S + SLOW_S)
     owner.bind(SILENT, "lo")
     until(lambda: findings(bench).get(str(SILENT)) == "FINDING_OWNER", PERIOD_S + SLOW_S, "its kernel answers")
-    until(lambda: not [host for host in bench.nodes if problem in bench.status(host)["problems"]], PERIOD_S + SLOW_S)
+    until(lambda: not reported(), PERIOD_S + SLOW_S)
     owner.unbind(SILENT, "lo")
 
 
