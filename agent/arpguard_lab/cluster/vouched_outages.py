@@ -60,11 +60,7 @@ def run_api_away_60s(bench: KubeBench) -> Iterator[Step]:
         lasts = [watch.last(address, host, down_ns) for address, host in owners.items()]
         silent_ms = min(ms(last.time_ns - down_ns) for last in lasts if last is not None)
 
-        back_ns = now_ns()
-        bench.server.come_back()
-        watch.wait(lambda: all(watch.first(each, back_ns) for each in VIPS), PATIENCE_S, "all VIPs are answered for")
-        answered_ms = max(ms(said.time_ns - back_ns) for each in VIPS if (said := watch.first(each, back_ns)))
-        time.sleep(_UP_S)
+        answered_ms = _come_back(bench, watch)
 
     yield verdict(
         bench,
@@ -76,6 +72,16 @@ def run_api_away_60s(bench: KubeBench) -> Iterator[Step]:
         all_answered_ms=answered_ms,
         all_answered_in_time=answered_ms < _BACK_MS,
     )
+
+
+def _come_back(bench: KubeBench, watch: Watch) -> int:
+    """The API server comes back; returns after how many milliseconds all VIPs are answered for."""
+    back_ns = now_ns()
+    bench.server.come_back()
+    watch.wait(lambda: all(watch.first(each, back_ns) for each in VIPS), PATIENCE_S, "all VIPs are answered for")
+    answered_ms = max(ms(said.time_ns - back_ns) for each in VIPS if (said := watch.first(each, back_ns)))
+    time.sleep(_UP_S)
+    return answered_ms
 
 
 def run_api_rolling(bench: KubeBench) -> Iterator[Step]:
@@ -121,11 +127,7 @@ def run_api_away_and_node_dies(bench: KubeBench) -> Iterator[Step]:
             if last is not None
         }
 
-        back_ns = now_ns()
-        bench.server.come_back()
-        watch.wait(lambda: all(watch.first(each, back_ns) for each in VIPS), PATIENCE_S, "all VIPs are answered for")
-        answered_ms = max(ms(said.time_ns - back_ns) for each in VIPS if (said := watch.first(each, back_ns)))
-        time.sleep(_UP_S)
+        answered_ms = _come_back(bench, watch)
 
     yield verdict(
         bench,
