@@ -96,7 +96,7 @@ class Life:
 
     # ---- what steps do ----
 
-    def goes_on(self, step: Step) -> None:
+    def runs(self, step: Step) -> None:
         self.sim.run_quickly(step.number)
 
     def recover(self) -> None:
@@ -212,7 +212,7 @@ _TROUBLES = {
     "voucher_stalled": "'s voucher stands still",
 }
 DOES: dict[str, Does] = {
-    "goes on": Life.goes_on,
+    "runs": Life.runs,
     "recover": lambda life, _: life.recover(),
     "is well": lambda life, _: life.is_well(),
     "rests": lambda life, _: life.rests(),
@@ -237,7 +237,7 @@ DOES: dict[str, Does] = {
     **{name: _of_node(lambda node, _, name=name: setattr(node, name, True)) for name in _TROUBLES},
 }
 TEXTS = {
-    "goes on": "{1} ms pass",
+    "runs": "{1} ms pass",
     "recover": "troubles end",
     "is well": "all is well until one answers",
     "rests": "it rests until the next hour",
@@ -287,7 +287,7 @@ def _an_hour(dice: Random, nodes: int) -> Iterator[Step]:
     for _ in range(dice.choice([1, 2, 3, 4, 6])):
         for _ in range(dice.choice([1, 1, 1, 2])):
             yield _a_fault(dice, nodes)
-        yield Step("goes on", number=dice.choice(WHILES))
+        yield Step("runs", number=dice.choice(WHILES))
         if dice.random() < 0.5:
             yield Step("recover")
 
@@ -302,7 +302,7 @@ def _upgrade(dice: Random, nodes: int, to_vouching: bool) -> Iterator[Step]:
         yield Step(how, node)
         if not calm:
             yield _a_fault(dice, nodes)
-        yield Step("goes on", number=dice.choice(WHILES))
+        yield Step("runs", number=dice.choice(WHILES))
         if slow:
             yield Step("is well")
             yield Step("rests")
@@ -385,7 +385,7 @@ def shortened(played: Played, tries: int) -> Played:
 
 def simpler(step: Step) -> Iterator[Step]:
     """The same with less, the least first."""
-    if step.does == "goes on":
+    if step.does == "runs":
         yield from (replace(step, number=each) for each in WHILES if each < step.number)
     if step.does == "moves singly":
         yield from (replace(step, node=step.node * part // 4) for part in range(1, 4))

@@ -687,7 +687,7 @@ def test_claims_of_one_vip_are_one_finding_that_names_each_mac():
 
 
 @pytest.mark.parametrize(
-    ("problem", "ago_s", "told"),
+    ("problem", "ago_s", "repeated"),
     [
         (CONTESTED.format(vip=VIP), 5.0, False),
         (f"audit: {STRANGERS[0]} (a host outside) answers for {VIP}, and so does another host", 5.0, False),
@@ -699,10 +699,11 @@ def test_claims_of_one_vip_are_one_finding_that_names_each_mac():
         (f"audit: no host answers for {VIP}, though node-2 should", 5.0, True),
     ],
 )
-def test_problem_that_the_check_of_claims_shows_is_not_told_again(problem, ago_s, told):
+def test_the_agent_check_does_not_repeat_a_problem_that_the_check_of_claims_shows(problem, ago_s, repeated):
     word = AgentWord("node-1", (problem,), (rival(STRANGERS[0], ago_s=ago_s),))
 
-    assert (problem in [finding.seen for finding in said("agent", picture(**guarded(), agent=word))]) is told
+    shown = [finding.seen for finding in said("agent", picture(**guarded(), agent=word))]
+    assert (problem in shown) is repeated
 
 
 def test_claims_of_a_node_of_the_cluster_are_told_apart():
