@@ -255,13 +255,18 @@ def test_component_and_chart_let_agents_read_and_patch_services_and_limit_that(t
     assert not more.keys() & settled(parsed(charted())).keys()
 
 
-def test_namespace_of_an_own_kustomization_reaches_the_rights_to_services_and_their_limit(tmp_path):
+def in_another_namespace(tmp_path, component):
+    """A component above an own kustomization of the base that says `namespace: other`."""
     below, above = tmp_path / "below", tmp_path / "above"
     for folder in (below, above):
         folder.mkdir()
     composed(below, f"resources: [{os.path.relpath(DEPLOY / 'base', below)}]\nnamespace: other\n")
-    component = os.path.relpath(DEPLOY / "components/owned-by", above)
-    objects = composed(above, f"resources: [../below]\ncomponents: [{component}]\n")
+    path = os.path.relpath(DEPLOY / "components" / component, above)
+    return composed(above, f"resources: [../below]\ncomponents: [{path}]\n")
+
+
+def test_namespace_of_an_own_kustomization_reaches_the_rights_to_services_and_their_limit(tmp_path):
+    objects = in_another_namespace(tmp_path, "owned-by")
     binding = one(objects, "ClusterRoleBinding", "arpguard-owned-by")
     assert binding["subjects"] == [{"kind": "ServiceAccount", "name": "arpguard", "namespace": "other"}]
     (condition,) = one(objects, "ValidatingAdmissionPolicy", "arpguard-owned-by")["spec"]["matchConditions"]
@@ -269,12 +274,7 @@ def test_namespace_of_an_own_kustomization_reaches_the_rights_to_services_and_th
 
 
 def test_namespace_of_an_own_kustomization_reaches_the_flow_schemas(tmp_path):
-    below, above = tmp_path / "below", tmp_path / "above"
-    for folder in (below, above):
-        folder.mkdir()
-    composed(below, f"resources: [{os.path.relpath(DEPLOY / 'base', below)}]\nnamespace: other\n")
-    component = os.path.relpath(DEPLOY / "components/flow-schema", above)
-    objects = composed(above, f"resources: [../below]\ncomponents: [{component}]\n")
+    objects = in_another_namespace(tmp_path, "flow-schema")
     rules = [rule for each in objects if each["kind"] == "FlowSchema" for rule in each["spec"]["rules"]]
     account = {"kind": "ServiceAccount", "serviceAccount": {"name": "arpguard", "namespace": "other"}}
     assert [rule["subjects"] for rule in rules] == [[account]] * 2
