@@ -20,12 +20,17 @@ def _run(*words: str) -> "subprocess.CompletedProcess[str]":
     )
 
 
+def _rows(section: str) -> dict[str, dict]:
+    """The rows of a section's quick run, by name."""
+    done = _run("--quick", "--json", section)
+    assert done.returncode == 0, done.stderr
+    return {row["name"]: row for row in json.loads(done.stdout)[section]["rows"]}
+
+
 @pytest.mark.bpf
 @pytest.mark.netns
 def test_frames_gives_plausible_json():
-    done = _run("--quick", "--json", "frames")
-    assert done.returncode == 0, done.stderr
-    rows = {row["name"]: row for row in json.loads(done.stdout)["frames"]["rows"]}
+    rows = _rows("frames")
     assert {"bare XDP program", "bare tc program", "boot clock read, alone"} <= rows.keys()
     for program in ("ingress_tc", "ingress_xdp", "egress_tc"):
         assert f"{program}: IPv4, 60 bytes" in rows
@@ -41,9 +46,7 @@ def test_frames_gives_plausible_json():
 
 @pytest.mark.bpf
 def test_vouched_gives_plausible_json():
-    done = _run("--quick", "--json", "vouched")
-    assert done.returncode == 0, done.stderr
-    rows = {row["name"]: row for row in json.loads(done.stdout)["vouched"]["rows"]}
+    rows = _rows("vouched")
     for program in ("ingress_tc", "ingress_xdp"):
         answered = rows[f"{program}: answered, fenced: with a voucher"]
         assert -10_000 < answered["min"] <= answered["median"] <= answered["max"] < 10_000
@@ -56,9 +59,7 @@ def test_vouched_gives_plausible_json():
 @pytest.mark.bpf
 @pytest.mark.netns
 def test_api_gives_plausible_json():
-    done = _run("--quick", "--json", "api")
-    assert done.returncode == 0, done.stderr
-    rows = {row["name"]: row for row in json.loads(done.stdout)["api"]["rows"]}
+    rows = _rows("api")
     for call in ("GetStatus: 50", "ListVips, 100 VIPs: 50", "ListVips, 1,000 VIPs: 50", "GetVip: 1", "ExplainVip: 1"):
         middle, slow, rate = (rows[f"{call} at once, {what}"] for what in ("median", "99th percentile", "rate"))
         assert 0 < middle["median"] <= slow["median"] < 60_000, call
@@ -78,9 +79,7 @@ def test_api_gives_plausible_json():
 @pytest.mark.bpf
 @pytest.mark.netns
 def test_vouching_gives_plausible_json():
-    done = _run("--quick", "--json", "vouching")
-    assert done.returncode == 0, done.stderr
-    rows = {row["name"]: row for row in json.loads(done.stdout)["vouching"]["rows"]}
+    rows = _rows("vouching")
     gaps = {name: row for name, row in rows.items() if row["unit"] == "ms"}
     assert len(gaps) == 6
     for name, row in gaps.items():
@@ -93,9 +92,7 @@ def test_vouching_gives_plausible_json():
 @pytest.mark.bpf
 @pytest.mark.netns
 def test_deaths_gives_plausible_json():
-    done = _run("--quick", "--json", "deaths")
-    assert done.returncode == 0, done.stderr
-    rows = {row["name"]: row for row in json.loads(done.stdout)["deaths"]["rows"]}
+    rows = _rows("deaths")
     for profile, least_ms in (("fast", 500), ("default", 900)):
         first, every = (rows[f"vouching, {profile}: {what}"] for what in ("the first VIP", "every VIP"))
         assert least_ms < first["min"] == every["min"] <= every["max"] < LIMIT_MS, "nobody may answer before d"
@@ -110,9 +107,7 @@ def test_deaths_gives_plausible_json():
 @pytest.mark.bpf
 @pytest.mark.netns
 def test_busy_gives_plausible_json():
-    done = _run("--quick", "--json", "busy")
-    assert done.returncode == 0, done.stderr
-    rows = {row["name"]: row for row in json.loads(done.stdout)["busy"]["rows"]}
+    rows = _rows("busy")
     sent = int(rows["requests lost"]["note"].split()[1].replace(",", ""))
     assert 0 <= rows["requests lost"]["max"] < sent
     silent, longest = rows["silent in all, of each VIP"], rows["longest silence"]
@@ -124,9 +119,7 @@ def test_busy_gives_plausible_json():
 @pytest.mark.bpf
 @pytest.mark.netns
 def test_audit_gives_plausible_json():
-    done = _run("--quick", "--json", "audit")
-    assert done.returncode == 0, done.stderr
-    rows = {row["name"]: row for row in json.loads(done.stdout)["audit"]["rows"]}
+    rows = _rows("audit")
     without, audited = rows["an agent without the audit"], rows["an agent with every: 15s"]
     assert [len(row["samples"]) for row in (without, audited)] == [3, 3], "each node has a figure"
     assert 0 < min(without["min"], audited["min"]) <= max(without["max"], audited["max"]) < 100
