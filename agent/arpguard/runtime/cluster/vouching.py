@@ -6,7 +6,7 @@ others is in `granting`.
 
 import asyncio
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from arpguard.addresses import Network
 from arpguard.clock import boot_ns
@@ -101,8 +101,7 @@ class Vouching:
 
     def _meets(self, now_ns: int) -> bool:
         peers = self._ownership.peers
-        alive = {each.node: _networks(each) for each in peers.heartbeats if peers.alive(each.node, now_ns)}
-        return bool(vouchers_for(self._here.node, self._own_networks, alive))
+        return bool(self._ring({each.node: each for each in peers.heartbeats if peers.alive(each.node, now_ns)}))
 
     def _listen(self, others: Mapping[str, Heartbeat], now_ns: int) -> int | None:
         """Finds out whether anything comes in over the link to the voucher; returns when to look again."""
@@ -170,14 +169,12 @@ class Vouching:
         return found is not None and found.instance != "" and found.vouching is None
 
     def _choices(self, others: Mapping[str, Heartbeat]) -> tuple[VoucherChoice, ...]:
-        names = vouchers_for(
-            self._here.node, self._own_networks, {name: _networks(each) for name, each in others.items()}
-        )
-        return tuple(self._choice(others[name]) for name in names)
+        return tuple(self._choice(others[name]) for name in self._ring(others))
 
-    @property
-    def _own_networks(self) -> frozenset[Network]:
-        return frozenset(network for link in self._here.kernel.state.links if link.up for network in link.subnets)
+    def _ring(self, others: Mapping[str, Heartbeat]) -> Sequence[str]:
+        """Those of them that are on a segment of this node, in the order in which it seeks them."""
+        own = frozenset(network for link in self._here.kernel.state.links if link.up for network in link.subnets)
+        return vouchers_for(self._here.node, own, {name: _networks(each) for name, each in others.items()})
 
     def _choice(self, other: Heartbeat) -> VoucherChoice:
         accepts = dict(other.vouching.accepts) if other.vouching else {}
