@@ -315,6 +315,38 @@ def test_a_grant_by_a_stamp_that_came_before():
     assert NEW_STAMP in rules_of(lines)
 
 
+def test_a_renewal_counts_by_the_margin_that_the_agent_had_when_it_sent_it():
+    lines = a_trace()
+    sent = first(lines, "heartbeat sent", "n0")
+    answered = next(n for n, line in enumerate(lines) if n > sent and line["event"] == "heartbeat answered")
+    set_before = next(line for line in lines if line["event"] == "started" and line["node"] == "n0")
+    before = {**lines[sent], "event": "times set", "times": set_before["times"]}
+    thick = {**before, "times": {**before["times"], "margin_ns": before["times"]["duration_ns"] * 2 // 3}}
+
+    lines[answered + 1 : answered + 1] = [before]
+    lines[sent + 1 : sent + 1] = [thick]
+    assert rules_of(lines) == []
+    lines[sent:sent] = [thick]
+    assert FENCE in rules_of(lines), "a renewal that is sent after the change"
+
+
+def a_removal():
+    """A claim is deleted by hand, and its owner lets it go."""
+    with recording() as recorded:
+        sim, _, _ = a_pair()
+        sim.api.delete_claim(sim.vips[0])
+        sim.run_quickly(5000)
+    lines = recorded[0].lines
+    return lines, next(line for line in lines if line["event"] == "claim answered" and line["sent"]["let_go"])
+
+
+def test_a_claim_that_is_let_go_may_come_back_in_the_version_that_was_removed():
+    lines, answered = a_removal()
+    answered["version"] = answered["sent"]["version"]
+
+    assert rules_of(lines) == []
+
+
 def test_lines_of_an_agent_whose_beginning_is_missing_are_left_out():
     lines = a_trace()
 

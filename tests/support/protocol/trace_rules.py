@@ -291,6 +291,8 @@ def _replaces_what_it_names(cluster: Cluster, line: Json) -> Found:
     sent, stored = line["sent"], _stored(cluster, line)
     if stored is None or line["outcome"] != "applied":
         return
+    if sent.get("let_go") and line["version"] == sent["version"]:
+        return  # the claim is gone, and the server answers with what it removed
     replaced = stored.before["version"] if stored.before else None
     if replaced != sent["version"]:
         text = f"its write named the version {sent['version']}, and replaced {replaced}"

@@ -79,7 +79,8 @@ class Outages:
 
 @dataclass
 class Agent:
-    """One incarnation. `reach_ns`: how far its renewals allow the fence to go.
+    """One incarnation. `reach_ns`: how far its renewals allow the fence to go. `lets_answer_ns`: how long the renewal
+    that is under way lets it answer, by the times that it had when it sent that.
 
     `claimed`: VIPs and epochs of CAS that succeeded, and when it heard that; `confirmed`: those with a renewal since.
     `seen`: when it first saw each version of a node's heartbeat, None for its absence.
@@ -89,6 +90,7 @@ class Agent:
     epochs: set[str] = field(default_factory=set)  # that it knows the API server to have
     unread: bool = False  # a renewal failed, and it has not read its heartbeat since
     reach_ns: int = 0
+    lets_answer_ns: int = 0
     renewed_ns: int = NEVER  # when the last renewal that was applied was sent
     claimed: dict[tuple[str, str], int] = field(default_factory=dict)
     confirmed: set[tuple[str, str]] = field(default_factory=set)
@@ -269,7 +271,8 @@ class Cluster:
         if effect["node"] != line["node"]:
             self.revoked_by[effect["epoch"]] = effect["version"]
         else:
-            agent.reach_ns = min(agent.reach_ns, line["ns"] + agent.answers_ns(effect))
+            agent.lets_answer_ns = agent.answers_ns(effect)
+            agent.reach_ns = min(agent.reach_ns, line["ns"] + agent.lets_answer_ns)
 
     def _heartbeat_answered(self, line: Json, _number: int) -> None:
         agent, sent = self.agents[line["node"]], line["sent"]
@@ -287,7 +290,7 @@ class Cluster:
         agent.outages.renewed(_event_ns(line), agent.times["duration_ns"])
         agent.epochs.add(sent["epoch"])
         agent.renewed_ns = line["sent_ns"]
-        agent.reach_ns = line["sent_ns"] + agent.answers_ns(sent)
+        agent.reach_ns = line["sent_ns"] + agent.lets_answer_ns
         agent.confirmed |= {each for each, heard_ns in agent.claimed.items() if heard_ns < line["sent_ns"]}
 
     def _heartbeat_seen(self, line: Json, _number: int) -> None:
