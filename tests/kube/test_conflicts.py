@@ -32,7 +32,7 @@ pytestmark = pytest.mark.usefixtures("segment")
 
 A, B = vip(50), vip(51)
 NODE, OTHER, BARE = "node-1", "node-2", "node-3"
-STRANGER = mac_of(99)
+STRANGER, NEW_MAC = mac_of(99), mac_of(77)
 GRACE_NS = 600 * NS_PER_MS
 EPOCH, HOLDER_EPOCH = "arpguard.io/epoch", "arpguard.io/holder-epoch"
 
@@ -203,6 +203,46 @@ async def test_new_owner_that_is_heard_before_its_claim_is_read_is_nothing(clust
 
         assert ear.told() == []
         assert not cluster.events("VIPSplitBrain")
+
+
+@in_loop
+async def test_owner_with_a_new_mac_is_no_stranger_to_the_others(cluster, neighbours):
+    """It announces its VIPs as soon as its link has the MAC, before any node can have read of it."""
+    async with two_nodes(cluster) as (ear, _, _):
+        owner, hearer = ear.side, Ear(ear.other, ear.side)
+        hearer.hear(A, NEW_MAC)
+        owner.has_mac(NEW_MAC)
+        await until(lambda: hearer.side.kube.state.published().get(NEW_MAC) == owner.node, 10)
+        hearer.hear(A, NEW_MAC)
+        await _a_while(3 * GRACE_NS)
+
+        assert hearer.told() == []
+        assert not cluster.events("VIPConflict")
+
+
+@in_loop
+async def test_stranger_to_a_vip_of_another_node_counts_after_the_grace(cluster, neighbours):
+    async with two_nodes(cluster) as (ear, _, _):
+        hearer = Ear(ear.other, ear.side)
+        hearer.hear(A, STRANGER)
+        await _a_while(GRACE_NS // 2)
+        assert hearer.told() == []
+
+        await until(lambda: hearer.told() == [(A, "outside")])
+        assert hearer.side.conflicts.problems(boot_ns())
+
+
+@in_loop
+async def test_claims_of_an_owner_that_could_not_publish_its_mac_in_time_are_withdrawn(cluster, neighbours):
+    """As when the API server was away meanwhile."""
+    async with two_nodes(cluster) as (ear, _, _):
+        owner, hearer = ear.side, Ear(ear.other, ear.side)
+        hearer.hear(A, NEW_MAC)
+        hearer.hear(B, STRANGER)
+        await until(lambda: len(hearer.told()) == 2)
+
+        owner.has_mac(NEW_MAC)
+        await until(lambda: hearer.told() == [(B, "outside")], 10)
 
 
 @in_loop

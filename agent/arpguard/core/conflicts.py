@@ -3,11 +3,15 @@
 While a VIP moves, a frame of the new owner may arrive before its claim has been read, and one of the old owner may be
 late. So the claim of a node waits for `GRACE_NS`. It counts if the VIP was not that node's at any time until then, and
 either the claim was heard again, or this node has had the VIP for longer than `GRACE_NS`. In both cases two nodes of
-the cluster answer. A host outside cannot be the next owner: its claims count immediately, and do not come here.
+the cluster answer.
+
+A host outside cannot be the next owner, so its claims count immediately, with one exception. If another node has the
+VIP, an unknown MAC may be the new one of that node's link, which announces its VIPs before its heartbeat can tell the
+MAC. So such a claim waits for `GRACE_NS`, too.
 """
 
-from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections import OrderedDict, deque
+from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass, replace
 
 from arpguard.addresses import Address, MacAddress
@@ -26,12 +30,19 @@ CAPACITY = 256
 class KnownOwner:
     """Who has a VIP, as far as this node knows: `node` is empty if no node has it.
 
-    `is_sure`: that is up to date. `own_since_ns`: since when this node has it; None if it does not.
+    `is_sure`: that is up to date. `is_here`: it is this node. `own_since_ns`: since when this node has it by a claim;
+    None if it does not.
     """
 
     node: str
     is_sure: bool = True
+    is_here: bool = False
     own_since_ns: int | None = None
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether another node has it."""
+        return bool(self.node) and not self.is_here
 
 
 @dataclass(slots=True)
@@ -107,6 +118,34 @@ class Suspicions:
     def next_ns(self) -> int | None:
         """When `due` is to be called."""
         return min((known.due_ns for known in self._known.values() if known.due_ns is not None), default=None)
+
+
+class Strangers:
+    """Claims from unknown MACs to VIPs that another node has, in the order in which they came."""
+
+    def __init__(self, capacity: int = CAPACITY) -> None:
+        self._capacity = capacity
+        self._waiting: deque[tuple[int, Report]] = deque()
+
+    def heard(self, report: Report, now_ns: int) -> Report | None:
+        """Keeps a claim until the grace is over; returns the oldest one if there are too many, which counts now."""
+        self._waiting.append((now_ns + GRACE_NS, report))
+        return self._waiting.popleft()[1] if len(self._waiting) > self._capacity else None
+
+    def withdraw(self, macs: Container[MacAddress]) -> None:
+        """Drops the claims with these MACs: a node of the cluster has them."""
+        self._waiting = deque(each for each in self._waiting if each[1].decision.sha not in macs)
+
+    def due(self, now_ns: int) -> list[Report]:
+        """The claims whose grace is over; they count."""
+        due = []
+        while self._waiting and self._waiting[0][0] <= now_ns:
+            due.append(self._waiting.popleft()[1])
+        return due
+
+    def next_ns(self) -> int | None:
+        """When `due` is to be called."""
+        return self._waiting[0][0] if self._waiting else None
 
 
 def _counts(report: Report, owner: KnownOwner) -> bool:

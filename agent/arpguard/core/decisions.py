@@ -4,7 +4,7 @@ The kernel reports only some of many equal decisions, so these count reports; th
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from arpguard.addresses import Address, MacAddress, address_order
@@ -170,6 +170,15 @@ class ConflictLog:
         key = next(iter(self._by_count[most]))
         self._claims[key].popitem(last=False)
         self._recount(key, most)
+
+    def withdraw(self, macs: Container[MacAddress]) -> None:
+        """Drops what hosts outside claimed with these MACs: a node of the cluster has them."""
+        for key, claims in list(self._claims.items()):
+            before = len(claims)
+            for mac in [mac for mac, claim in claims.items() if mac in macs and not claim.claimant.is_node]:
+                del claims[mac]
+            if len(claims) != before:
+                self._recount(key, before)
 
     def newest(self, before: int | None = None) -> Iterator[RivalClaim]:
         """The claims, the latest first; `before`: only those with a smaller number.

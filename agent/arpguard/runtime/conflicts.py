@@ -2,7 +2,7 @@
 
 import logging
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import TypeVar
 
 from arpguard.addresses import MacAddress
@@ -36,6 +36,10 @@ class Conflicts:
     def problems(self) -> Sequence[str]:
         """The claims of the last minutes that certainly came from other hosts."""
         return self._heard.problems(boot_ns())
+
+    def withdraw(self, macs: Container[MacAddress]) -> None:
+        """Drops what hosts outside claimed with these MACs: a node of the cluster has them."""
+        self._heard.withdraw(macs)
 
     def tell(self, report: Report, claimant: Claimant) -> bool:
         """Reports a claim that counts; True if it is news. Against nodes of this cluster only the protocol defends."""

@@ -27,9 +27,10 @@ class Alarm:
         """Takes note of all that has happened so far."""
         self._event.clear()
 
-    async def sleep_until(self, moment_ns: int | None) -> bool:
-        """Sleeps until a moment of the boot clock (None: forever), or until woken; True when woken."""
-        return await self.sleep_for(None if moment_ns is None else max(0, moment_ns - boot_ns()) / NS_PER_S)
+    async def sleep_until(self, *moments_ns: int | None) -> bool:
+        """Sleeps until the first of some moments of the boot clock (None: never), or until woken; True when woken."""
+        first_ns = min((each for each in moments_ns if each is not None), default=None)
+        return await self.sleep_for(None if first_ns is None else max(0, first_ns - boot_ns()) / NS_PER_S)
 
     async def sleep_for(self, seconds: float | None) -> bool:
         """Sleeps for so long (None: forever), or until woken; True when woken."""

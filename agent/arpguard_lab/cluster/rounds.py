@@ -61,6 +61,7 @@ _TELL_EVERY = 10
 _KEPT = 30_000  # requests of each client that are remembered: a minute of them
 _LONG_NS, _SOON_NS = 10 * NS_PER_S, 2 * NS_PER_S
 _ON_THE_WIRE_NS = 50 * NS_PER_MS  # from the decision to the wire, on a machine that is busy
+_ACCUSING_EVENTS = {"VIPAnsweredByOthers", "VIPConflict", "VIPSplitBrain"}
 # A problem that accuses: the audit's with the MAC of a host, or a claim that counts.
 _ACCUSES = re.compile(rf"audit: .*([0-9a-f]{{2}}:){{5}}|{re.escape(CONTESTED.partition('{')[0])}")
 
@@ -384,7 +385,7 @@ def _wrongly_accused(bench: KubeBench, watch: Watch) -> set[str]:
     """What Events and problems say of other hosts that answer, about VIPs for which never two answered."""
     doubled = {finding.vip for finding in watch.findings}
     events = [event for name in _SERVICES for event in bench.events("Service", name)]
-    told = [event["note"] for event in events if event["reason"] == "VIPAnsweredByOthers"]
+    told = [event["note"] for event in events if event["reason"] in _ACCUSING_EVENTS]
     told += [text for host in bench.nodes for text in bench.status(host).get("problems", ()) if _ACCUSES.match(text)]
     return {text for text in told if not any(str(address) in text for address in doubled)}
 

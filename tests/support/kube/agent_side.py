@@ -195,6 +195,11 @@ class Side:
         )
         self.kube: Kubernetes
 
+    def has_mac(self, mac: MacAddress) -> None:
+        """Gives the node's link another MAC."""
+        self.surroundings = Surroundings(links=(replace(a_link(number_of(self.node)), mac=mac),))
+        self.wanted.wake()
+
     @property
     def membership(self):
         return self.kube._membership

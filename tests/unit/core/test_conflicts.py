@@ -7,7 +7,7 @@ import pytest
 
 from arpguard.addresses import MacAddress
 from arpguard.core.claimants import Claimant, ClaimantKind
-from arpguard.core.conflicts import AGAIN_NS, CAPACITY, FORGET_NS, GRACE_NS, KnownOwner, Suspicions
+from arpguard.core.conflicts import AGAIN_NS, CAPACITY, FORGET_NS, GRACE_NS, KnownOwner, Strangers, Suspicions
 from arpguard.core.decisions import Report
 from arpguard.units import NS_PER_MS, NS_PER_S
 from support.frames.builders import a_claim
@@ -156,3 +156,48 @@ def test_claims_of_nodes_that_are_made_up_are_bounded():
     assert len(table.it) == CAPACITY
     table.hear(START + AGAIN_NS + 2 * CAPACITY, vip=VIP + 2 * CAPACITY - 1)
     assert [report.decision.key.vip for report, _ in table.due(START + 2 * GRACE_NS)] == [VIP + 2 * CAPACITY - 1]
+
+
+def test_claim_of_a_stranger_waits_for_the_grace_in_which_a_node_may_tell_its_new_mac():
+    strangers = Strangers()
+
+    assert strangers.next_ns() is None
+    assert strangers.heard(a_report(START), START) is None
+    assert strangers.heard(a_report(START + 1), START + 1) is None
+    assert strangers.next_ns() == START + GRACE_NS
+    assert strangers.due(START + GRACE_NS - 1) == []
+    assert strangers.due(START + GRACE_NS) == [a_report(START)]
+    assert strangers.next_ns() == START + 1 + GRACE_NS
+
+
+def test_stranger_that_turns_out_to_be_a_node_never_counts():
+    """Also if its MAC changes back before the grace is over."""
+    strangers = Strangers()
+    strangers.heard(a_report(START, host=1), START)
+    strangers.heard(a_report(START, host=2), START)
+
+    strangers.withdraw({a_report(START, host=1).decision.sha})
+
+    assert strangers.due(START + GRACE_NS) == [a_report(START, host=2)]
+
+
+def test_stranger_that_made_up_macs_crowd_out_counts_now():
+    strangers = Strangers(capacity=2)
+
+    told = [strangers.heard(a_report(START, host=host), START) for host in range(3)]
+
+    assert told == [None, None, a_report(START, host=0)]
+    assert strangers.due(START + GRACE_NS) == [a_report(START, host=1), a_report(START, host=2)]
+
+
+@pytest.mark.parametrize(
+    ("owner", "is_elsewhere"),
+    [
+        (NOBODY, False),
+        (THEIRS, True),
+        (KnownOwner("node-1", is_here=True), False),
+        (KnownOwner("", is_sure=False), False),
+    ],
+)
+def test_vip_is_elsewhere_where_another_node_has_it(owner, is_elsewhere):
+    assert owner.is_elsewhere is is_elsewhere

@@ -371,3 +371,15 @@ def test_flood_of_claims_to_many_vips_makes_few_problems():
 
     assert len(found) == 21
     assert found[-1] == "and 79 more problems"
+
+
+def test_what_a_node_claimed_by_a_mac_that_was_not_known_yet_is_withdrawn():
+    conflicts, log = ConflictLog(), DecisionLog(100)
+    conflicts.add(log.add(a_claim(1, host=1), "eth0"))
+    conflicts.add(log.add(a_claim(2, host=2), "eth0"))
+    conflicts.add(log.add(a_claim(3, host=1, vip=OTHER), "eth0"), Claimant(ClaimantKind.CLUSTER_NODE, "node-2"))
+    conflicts.add(log.add(a_claim(4, host=1, vip=VIP + 2), "eth0"))
+
+    conflicts.withdraw({a_mac(1)})
+
+    assert [(claim.key.vip, claim.mac) for claim in conflicts.newest()] == [(OTHER, a_mac(1)), (VIP, a_mac(2))]

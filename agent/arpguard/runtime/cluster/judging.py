@@ -2,13 +2,13 @@
 
 import logging
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Protocol
 
 from arpguard.addresses import Address, MacAddress
 from arpguard.clock import boot_ns
-from arpguard.core.claimants import Claimant, claimant_of, virtual_router
-from arpguard.core.conflicts import KnownOwner, Suspicions
+from arpguard.core.claimants import OUTSIDE, Claimant, ClaimantKind, claimant_of, virtual_router
+from arpguard.core.conflicts import KnownOwner, Strangers, Suspicions
 from arpguard.core.decisions import Report
 from arpguard.dataplane.netlink import read_neighbours
 from arpguard.errors import DataPlaneError
@@ -53,6 +53,7 @@ class Judge:
         self._reports = reports
         self._heard: deque[Report] = deque()
         self._suspicions = Suspicions()
+        self._strangers = Strangers()
         self._resolved: dict[MacAddress, str] = {}
         self._resolved_ns: int | None = None
         self._unread = ""
@@ -69,6 +70,12 @@ class Judge:
         """A node has a VIP."""
         self._suspicions.held(vip, node)
 
+    def has_macs(self, macs: Collection[MacAddress]) -> None:
+        """A node that was known before has new MACs, and may have claimed its VIPs with them already."""
+        if macs:
+            self._strangers.withdraw(macs)
+            self._conflicts.withdraw(macs)
+
     async def who(self, mac: MacAddress) -> Claimant:
         """Whose a MAC address is."""
         published = self._cluster.published()
@@ -82,21 +89,34 @@ class Judge:
             await self._judge()
             for report, claimant in self._suspicions.due(self._cluster.owner_of, boot_ns()):
                 self._tell(report, claimant)
-            await self._alarm.sleep_until(self._suspicions.next_ns())
+            await self._alarm.sleep_until(self._suspicions.next_ns(), self._strangers.next_ns())
 
     async def _judge(self) -> None:
         heard, self._heard = self._heard, deque()
-        if not heard:
+        waited = self._strangers.due(boot_ns())
+        if not heard and not waited:
             return
+
         published = self._cluster.published()
-        await self._resolve((report.decision.sha for report in heard), published)
+        await self._resolve((report.decision.sha for report in (*waited, *heard)), published)
         unheard, nodes = self._cluster.unheard(), len(set(published.values()))
-        for report in heard:
+
+        for report, is_new in (*((each, False) for each in waited), *((each, True) for each in heard)):
             claimant = claimant_of(report.decision.sha, published, self._resolved, unheard)
             if claimant.is_node:
                 self._suspect(report, claimant, nodes)
+            elif claimant.kind is ClaimantKind.OUTSIDE and is_new:
+                self._meet_stranger(report)
             else:
                 self._tell(report, claimant)
+
+    def _meet_stranger(self, report: Report) -> None:
+        """An unknown MAC claims a VIP: perhaps the new one of the node that has it."""
+        counting: Report | None = report
+        if self._cluster.owner_of(report.decision.key.vip).is_elsewhere:
+            counting = self._strangers.heard(report, boot_ns())
+        if counting is not None:
+            self._tell(counting, OUTSIDE)
 
     def _suspect(self, report: Report, claimant: Claimant, nodes: int) -> None:
         """A node claims a VIP. If this node owns it, it checks that at once, without waiting for the watch."""

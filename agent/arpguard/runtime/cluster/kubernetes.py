@@ -151,6 +151,8 @@ class Kubernetes:
     def heartbeat_changed(self, node: str, old: Heartbeat | None, new: Heartbeat | None) -> None:
         """A node's heartbeat has changed; `new` None: it is gone."""
         self._membership.heartbeat_changed(node, old, new)
+        if old is not None and new is not None:
+            self._judge.has_macs({link.mac for link in new.links} - {link.mac for link in old.links})
 
     def claim_changed(self, vip: Address, claim: Claim | None) -> None:
         """The claim to a VIP has changed; None: it is gone."""

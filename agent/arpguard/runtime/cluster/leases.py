@@ -116,8 +116,7 @@ class Leases:
                 if self._has_news or (decides_ns is not None and now_ns >= decides_ns):
                     self._has_news = False
                     decides_ns = await self._decide(decide, now_ns)
-                due = [at for at in (self._ownership.next_ns(boot_ns()), decides_ns) if at is not None]
-                await self._alarm.sleep_until(min(due, default=None))
+                await self._alarm.sleep_until(self._ownership.next_ns(boot_ns()), decides_ns)
         finally:
             for pool in (self._at_once, self._claiming, self._probing):
                 pool.stop()

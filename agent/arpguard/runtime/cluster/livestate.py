@@ -150,7 +150,7 @@ class LiveState:
         if found.owner.kind is OwnerKind.KEEPALIVED:
             return KnownOwner("", is_sure=False)  # each node knows of itself alone
         if not found.elected:
-            return KnownOwner(found.owner.node, is_sure=is_heard)
+            return KnownOwner(found.owner.node, is_sure=is_heard, is_here=found.owner.node == self._node)
         return self._owner_by_claim(vip, is_heard=is_heard)
 
     def _owner_by_claim(self, vip: Address, *, is_heard: bool) -> KnownOwner:
@@ -160,6 +160,7 @@ class LiveState:
         return KnownOwner(
             node=holder.node if is_valid else "",
             is_sure=is_heard and holder.void is not None and (is_valid or not is_mine),
+            is_here=is_valid and is_mine,
             own_since_ns=self.member.owned_since_ns(vip) if is_valid and is_mine else None,
         )
 
