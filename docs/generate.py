@@ -100,7 +100,9 @@ How to install it, and the rights that it needs: [kubectl arpguard](kubectl.md).
 """
 _NEEDS = {
     "Python": "3.11 or newer; the Debian package has modules for 3.11 to 3.14",
-    "Distributions": "for the Debian package, Debian or Ubuntu with such a Python; for the wheel, glibc and libbpf 1",
+    "Distributions": (
+        "for the Debian package, Debian or Ubuntu with Python 3.11 to 3.14; for the wheel, glibc and libbpf 1"
+    ),
     "Kernels": (
         "Linux 5.15 or newer. No test ran on a kernel older than those in the table: on 5.15 an earlier version of the "
         "programs was only loaded. Removing a virtio_net NIC with native XDP may hang Linux ([limits](limits.md))"

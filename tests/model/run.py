@@ -111,7 +111,7 @@ class Result:
 SAFE = [
     Case("plain", "slow and lost answers, late watches, pauses, restarts", ("RESTART=3",), None, quick=True),
     Case("stray", "stray writes of both nodes, and hand-over, besides", ALL_FAULTS, None),
-    Case("anew", "new epochs without need, besides all that", (*ALL_FAULTS, "ANEW=3"), None),
+    Case("anew", "needless new epochs, besides all that", (*ALL_FAULTS, "ANEW=3"), None),
     Case("deleted", "claims deleted, let go, created again; hand-over", ("RESTART=3", "HANDOVER=3", "DELETE"), None),
     Case(
         "deleted-stray",
@@ -262,9 +262,7 @@ QUIET_CALM = ("CALM=1", "D=3", "LONG=6", "CHAIN", "WRESTART", "QUIET")
 Vouch = partial(Case, model=VOUCH)
 
 V_SAFE = [
-    Vouch(
-        "v-plain", "restarts, stray writes, hand-over, new epochs without need", (*V_FAULTS, "HANDOVER", "ANEW"), None
-    ),
+    Vouch("v-plain", "restarts, stray writes, hand-over, needless new epochs", (*V_FAULTS, "HANDOVER", "ANEW"), None),
     Vouch("v-three-terms", "three terms alive at once", ("T=3", "D=3", "LD=1", *V_FAULTS), None),
     Vouch("v-two-vouchers", "a node changes between two vouchers", ("W=2", "D=3", "LD=1", *V_FAULTS), None),
     Vouch("v-clock", "the node's clock stands still for as long as the margins", (*CLOCKS, *V_FAULTS), None),
@@ -295,7 +293,7 @@ V_SAFE = [
     ),
     Vouch(
         "v-chain-faults",
-        "restarts, stray writes, hand-over, new epochs without need, besides",
+        "restarts, stray writes, hand-over, needless new epochs, besides",
         (*CHAIN, "RESTART", "STRAY", "HANDOVER", "ANEW"),
         None,
     ),
@@ -336,7 +334,7 @@ V_SAFE = [
     ),
     Vouch(
         "v-quiet-faults",
-        "the same; and restarts, stray writes, hand-over, new epochs without need",
+        "the same; and restarts, stray writes, hand-over, needless new epochs",
         (*QUIET, "RESTART", "STRAY", "HANDOVER", "ANEW"),
         None,
     ),
@@ -397,10 +395,16 @@ V_BROKEN = [
         15,
         quick=True,
     ),
-    Vouch("v-unbinds-early", "the kernel is un-bound when the un-naming is sent", ("UNBIND_SENT",), 16, quick=True),
+    Vouch(
+        "v-unbinds-early",
+        "the kernel is un-bound when the renewal that drops the voucher is sent",
+        ("UNBIND_SENT",),
+        16,
+        quick=True,
+    ),
     Vouch(
         "v-unbinds-unsure",
-        "it is un-bound while the outcome of the un-naming is unknown",
+        "it is un-bound while the outcome of that renewal is unknown",
         ("STRAY", "UNBIND_UNKNOWN"),
         17,
     ),
@@ -452,7 +456,7 @@ V_BROKEN = [
     ),
     Vouch(
         "v-parts-swapped",
-        "an agent that parts puts programs in place that know no voucher, before it has un-named",
+        "an agent that parts puts programs in place that know no voucher, before its heartbeat has dropped the voucher",
         (*LONG_LEASE, "P=4", "PARTS", "PART_SWAPS"),
         15,
     ),

@@ -48,7 +48,7 @@ def test_status_codes_are_real_ones():
         ("Limits", f"| a request | {dict(server._OPTIONS)['grpc.max_receive_message_length'] >> 10} KiB |"),
         ("Limits", f"| calls at a time, at each address | {server._MAX_CALLS} |"),
         ("Limits", f"| connections to an address | {dict(server._OPTIONS)['grpc.max_allowed_incoming_connections']} |"),
-        ("Status codes", f"its request did not come for {calls.REQUEST_S:g} s"),
+        ("Status codes", f"its request did not come within {calls.REQUEST_S:g} s"),
         ("Limits", f"| streams among them | {calls.MAX_STREAMS} |"),
         ("Limits", f"| operations in one `ExplainVip` | {answers._MAX_OPERATIONS} |"),
         ("Slow readers", f"a queue of {watching.QUEUE_LEN} decisions"),
