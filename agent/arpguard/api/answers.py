@@ -202,7 +202,7 @@ async def audit_vip(node: ThisNode, auditor: Auditor | None, request: pb.AuditVi
     try:
         found = await auditor.ask(address) if auditor is not None else []
     except Busy:
-        raise RequestError(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many audits are waiting: ask again later") from None
+        raise RequestError(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many audits are waiting: try again later") from None
     if not found:
         why = (
             f"address: {address}: {node.name} cannot ask for it: no link that is up has an address in the VIP's subnet"

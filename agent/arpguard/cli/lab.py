@@ -24,7 +24,7 @@ def add_lab(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         "--scenario",
         action="append",
         metavar="NAME",
-        help="only this one; may be repeated (default: flux; with --kubernetes: all)",
+        help="only this scenario; may be repeated (default: flux; with --kubernetes: all)",
     )
     parser.add_argument("--all", action="store_true", help="all scenarios; takes several minutes")
 
@@ -65,8 +65,8 @@ def add_lab(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         "--traces",
         type=Path,
         metavar="FOLDER",
-        help="with --kubernetes: write into this folder one for each scenario, with the traces of its agents "
-        "(arpguard agent --trace) and the journal of the lab's API server (default: no traces)",
+        help="with --kubernetes: write the traces of the agents (arpguard agent --trace) and the journal of the "
+        "lab's API server to this folder, in a subfolder for each scenario (default: no traces)",
     )
 
     parser.add_argument("--list", action="store_true", help="list the scenarios, and what each expects")

@@ -117,11 +117,11 @@ def _add_early(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
     parser = subparsers.add_parser(
         "early",
         help="close ranges at boot, before the agent runs",
-        description="Closes the `ranges` with `unknown: suppress` that FILE names, on the links that it names; an "
-        "agent with --early-file writes FILE. This node's kernel then answers for no address in these ranges until the "
-        "agent starts and takes over. Does nothing if an agent has guarded this node since it booted.",
+        description="Closes the `ranges` with `unknown: suppress` in FILE, on the links that FILE names. This node's "
+        "kernel then answers for no address in these ranges until the agent starts and takes over. Does nothing if an "
+        "agent has guarded this node since it booted.",
     )
-    parser.add_argument("file", type=Path, metavar="FILE")
+    parser.add_argument("file", type=Path, metavar="FILE", help="what an agent with --early-file wrote")
     parser.add_argument(
         "--wait", type=positive(float), default=3.0, metavar="S", help="seconds to wait for links (default: 3)"
     )
@@ -143,7 +143,7 @@ def _add_whohas(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         "whohas",
         help="ask the segment which hosts answer for an address",
         description="Sends ARP requests, or neighbour solicitations for an IPv6 address, and shows every MAC that "
-        "answers, whose it is if known (a virtual router, a node that this node's agent knows, a neighbour), and "
+        "answers, whose it is, if known (a virtual router, a node that this node's agent knows, a neighbour), and "
         "what that means. Exit code 0: exactly one host answers; 1: none, or more than one. This node does not hear "
         "itself: for a VIP that it owns, ask from another host.",
     )
@@ -235,7 +235,9 @@ def _add_cleanup(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         description="Detaches and unpins everything that an agent left in place, and removes the file that it wrote "
         "for `arpguard early`. Stop the agent first.",
     )
-    parser.add_argument("--config", type=Path, metavar="FILE", help="the agent's configuration, for bpf.pin_dir")
+    parser.add_argument(
+        "--config", type=Path, metavar="FILE", help="the agent's configuration, read only for bpf.pin_dir"
+    )
     _add_pin_dir(parser)
     parser.add_argument(
         "--early-file",

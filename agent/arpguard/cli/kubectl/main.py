@@ -136,15 +136,14 @@ _COMMANDS = (
     Subcommand(
         "decisions",
         "recent decisions of all nodes, or live ones",
-        "Shows recent decisions of all nodes, newest first. With --follow, shows the last few, oldest first, and "
-        "then new ones as they come. Sorts them by the clocks of the nodes. With --follow, says when it loses a "
-        "node, and tries it again.",
+        "Shows recent decisions of all nodes, newest first, by the clocks of the nodes. With --follow, shows the last "
+        "few, oldest first, and then new ones as they come; says when it loses a node, and tries it again.",
         lazily("kubectl.asking", "show_decisions"),
         (_add_cluster, _add_nodes, add_decision_arguments),
     ),
     Subcommand(
         "conflicts",
-        "hosts that claimed a VIP, as each node heard it",
+        "claims to VIPs by other hosts, as each node heard them",
         "Shows the claims to VIPs by other hosts, newest first. Exit code 1: a claim certainly came from a host that "
         "is not the owner, or came from a cluster node; or a node did not answer.",
         lazily("kubectl.asking", "show_conflicts"),

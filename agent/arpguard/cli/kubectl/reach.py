@@ -124,7 +124,7 @@ def _why_not(pod: AgentPod, text: str) -> str:
     dialed = _DIALED.fullmatch(text)
     if dialed:
         return f"the API server cannot reach its kubelet: {dialed[1]}"
-    return f"its Pod {pod.name} cannot be asked: {text}"
+    return f"cannot run a command in its Pod {pod.name}: {text}"
 
 
 def _reason(ended: Ended) -> str:

@@ -303,7 +303,7 @@ def with_the_guard(story: Story, vip: Vip) -> str:
 
 def _speaker(story: Story, vip: Vip) -> str:
     if vip.owner.kind is OwnerKind.EXTERNAL:
-        return "no node answers, only the host outside"
+        return "only the host outside the cluster answers"
     owner = story.owner(vip)
     if vip.elected and vip.address not in story.scene.owners:
         return "no node answers until one is elected"
