@@ -54,7 +54,7 @@ async def _uninstall(options: argparse.Namespace, namespace: str, name: str, acc
 def _words(left: Leftovers, namespace: str) -> list[str]:
     """What was done, and what is left to do."""
     if left.running:
-        more = "if they belong to a DaemonSet with another name, give that name with --daemonset"
+        more = "if they belong to a DaemonSet with another name: arpguard uninstall --daemonset NAMESPACE/NAME"
         return [f"agents are still running on {some(left.running)}, so nothing was removed; {more}"]
     if left.pods is not None:
         look = f"kubectl -n {namespace} get pods"

@@ -26,8 +26,8 @@ from arpguard.cli.parser import Parser
 from arpguard.cli.running import run
 
 _EPILOG = (
-    "exit codes: 0 ok, 1 a check failed, or a node did not answer, 2 bad usage or configuration, 3 the API server "
-    "cannot be reached, or no node can"
+    "exit codes: 0 ok, 1 a check failed, or a node did not answer, 2 bad usage or configuration, 3 the API server is "
+    "unreachable, or all nodes are"
 )
 _KNOWN = {**KNOWN, "node": "nodes"}
 _ASKED = "Asks all nodes in parallel, through the API server, and says which do not answer, and why. "

@@ -26,7 +26,7 @@ REPLAY_EXAMPLES = """examples:
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", metavar="FILE", help="pcap or pcapng, also gzipped; - reads standard input")
+    parser.add_argument("file", metavar="FILE", help="pcap or pcapng, gzipped or not; - reads standard input")
     parser.add_argument("--config", type=Path, required=True, metavar="FILE", help="configuration (YAML)")
     _add_scene(parser)
     _add_choice_of_frames(parser)
