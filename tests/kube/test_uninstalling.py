@@ -196,7 +196,7 @@ def test_account_without_the_rights_is_told_which_it_needs(api, uninstall):
     code, out, err = uninstall(account="arpguard/nobody")
 
     assert (code, out) == (3, "")
-    assert "it must be allowed to get and delete the DaemonSet; to list, patch and delete Leases" in err
+    assert "it must be allowed to get and delete the DaemonSet, and to list, patch and delete Leases" in err
     assert api.ask("GET", f"{DAEMONSETS}/{NAME}").code == 200
 
 

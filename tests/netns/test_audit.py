@@ -83,7 +83,7 @@ def test_questions_are_nobodys_conflict_and_enter_no_neighbour_table(bench):
     until(lambda: all_are(bench, "OWNER", VIPS), PERIOD_S + SLOW_S)
 
     for host in bench.nodes:
-        assert on(bench, host, "conflicts")[1].startswith("no claim by another host was heard")
+        assert on(bench, host, "conflicts")[1].startswith("no claim by another host has been heard")
         assert on(bench, host, "status")[0] == 0
         tables = (host.netns.run("ip", family, "neigh", "show", "dev", "eth0") for family in ("-4", "-6"))
         assert not [line for text in tables for line in text.splitlines() if "FAILED" not in line]
