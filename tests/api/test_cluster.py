@@ -286,7 +286,7 @@ def test_document_has_an_item_for_each_node(run, bench, everywhere):
     assert {item["links"][0]["ownership"]["claim"]["holder"] for item in found} == {bench.owner(WEB).name}
     assert found[1]["target"] == f"{bench.nodes[1].address}:50051"
     code, out, _ = run("conflicts", *everywhere)
-    assert (code, out.splitlines()[0]) == (0, "no claim by another host was heard since the agent started")
+    assert (code, out.splitlines()[0]) == (0, "no claim by another host has been heard since the agent started")
     code, out, err = run("audit", str(WEB), *everywhere)
     assert (code, err, out.splitlines()[-1]) == (0, "", "1 VIP: only the owner answers")
     assert [line.split()[:2] for line in out.splitlines()[1:4]] == [[host.name, str(WEB)] for host in bench.nodes]
@@ -319,7 +319,7 @@ def test_where_no_other_agent_listens_the_remedy_is_told(run, everywhere):
 
     assert code == 3
     assert out.splitlines()[1].startswith("node-1 ")
-    assert "cannot reach another node's agent: agents listen for other machines only where `grpc.listen` names" in err
+    assert "cannot reach another node's agent: agents listen for other machines only if `grpc.listen` names" in err
 
 
 def test_agent_that_is_unknown_to_the_certificate_is_refused(run, pki):
@@ -334,4 +334,4 @@ def test_reachable_without_this_nodes_socket(run, bench, pki):
     target = f"{bench.nodes[1].address}:50051"
     code, out, _ = run("conflicts", "--address", target, "--all-nodes", *tls_flags(pki))
 
-    assert (code, out.splitlines()[0]) == (0, "no claim by another host was heard since the agent started")
+    assert (code, out.splitlines()[0]) == (0, "no claim by another host has been heard since the agent started")

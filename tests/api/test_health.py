@@ -43,7 +43,10 @@ def test_kubernetes_is_unknown_to_a_standalone_agent(api):
 def test_unknown_component_is_not_found_and_the_known_ones_are_named(api, component):
     assert ended(lambda: api.status_of(component)) == (
         NOT_FOUND,
-        "service: no such component; there are '', 'arpguard.v1.AgentService', 'dataplane', 'config', 'kubernetes'",
+        (
+            "service: no such component; the components are "
+            "'', 'arpguard.v1.AgentService', 'dataplane', 'config', 'kubernetes'"
+        ),
     )
 
 

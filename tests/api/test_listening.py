@@ -167,7 +167,7 @@ def test_socket_is_made_in_no_folder_of_another_user(agent):
     url = f"unix://{folder}/api.sock"
     configure(agent, url)
 
-    guards_without(agent, url, f"others could replace it: {folder} belongs to another user (1234)")
+    guards_without(agent, url, f"other users could replace it: {folder} belongs to another user (1234)")
 
 
 def test_folder_that_everybody_may_write_to_is_closed_to_them(agent):
@@ -426,7 +426,7 @@ def test_agent_does_not_start_with_tls_files_it_cannot_use(agent, pki, tmp_path,
 
     assert code == 2
     assert line.startswith(f"configuration: grpc.tls.{setting}: {tmp_path / name}: ")
-    assert ": a PEM file that root can read: " in line
+    assert ": must be a PEM file that root can read, with " in line
 
 
 def test_agent_does_not_start_with_another_certificates_key(agent, pki, tmp_path):

@@ -29,18 +29,18 @@ from support.netns.waiting import until
 
 pytestmark = [pytest.mark.bpf, pytest.mark.netns]
 
-ADDRESS = "an IP address such as 192.0.2.10"
+ADDRESS = "must be an IP address such as 192.0.2.10"
 HOST = "must be a host's address, but "
-MAC = "a MAC address such as 02:00:00:00:00:aa"
-LINK = "the name of a network interface, at most 15 bytes"
-SIZE = "0 (for 100) to 1000"
-TOKEN = "next_page_token of the page before, for the same filter; empty for the first page"
-OPERATIONS = "one of REQUEST, PROBE, REPLY, ANNOUNCEMENT, OUT_REQUEST, OUT_REPLY, OUT_ANNOUNCEMENT"
-VERDICTS = "one of PASS, ANSWER, SUPPRESS, REWRITE, CONFLICT, REPORT"
+MAC = "must be a MAC address such as 02:00:00:00:00:aa"
+LINK = "must be the name of a network interface, at most 15 bytes"
+SIZE = "must be 0 to 1000 (0 means 100)"
+TOKEN = "must be the next_page_token of the previous page for the same filter, or empty for the first page"
+OPERATIONS = "must be one of REQUEST, PROBE, REPLY, ANNOUNCEMENT, OUT_REQUEST, OUT_REPLY, OUT_ANNOUNCEMENT"
+VERDICTS = "must be one of PASS, ANSWER, SUPPRESS, REWRITE, CONFLICT, REPORT"
 NO_REASON = max(Reason) + 1
-REASONS = f"one of {', '.join(reason.name for reason in Reason)}"
-KINDS = "one of OWNED, FOREIGN, EXTERNAL, UNCLAIMED, DELEGATED"
-TIME = "a time from 1970 to 9999"
+REASONS = f"must be one of {', '.join(reason.name for reason in Reason)}"
+KINDS = "must be one of OWNED, FOREIGN, EXTERNAL, UNCLAIMED, DELEGATED"
+TIME = "must be a time from 1970 to 9999"
 FOREIGN_TOKEN = base64.urlsafe_b64encode(b"1.2.3.4").decode()
 V = str(OWNED)
 
@@ -85,16 +85,16 @@ REFUSED = {
         ({"address": V, "operations": [1, 8]}, f"operations: 8: {OPERATIONS}"),
         ({"address": V, "operations": [0]}, f"operations: 0: {OPERATIONS}"),
         ({"address": V, "operations": [-1]}, f"operations: -1: {OPERATIONS}"),
-        ({"address": V, "operations": [1] * 65}, "operations: 65 items: at most 64"),
+        ({"address": V, "operations": [1] * 65}, "operations: 65 items: must be at most 64"),
         ({"address": V, "sender_mac": "02:00:00"}, f"sender_mac: 02:00:00: {MAC}"),
         ({"address": V, "sender_address": "x"}, f"sender_address: x: {ADDRESS}"),
         (
             {"address": V, "sender_address": "2001:db8::1"},
-            f"sender_address: 2001:db8::1: an IPv4 address, as {V} is",
+            f"sender_address: 2001:db8::1: must be an IPv4 address, like {V}",
         ),
         (
             {"address": "2001:db8::1", "sender_address": V},
-            f"sender_address: {V}: an IPv6 address, as 2001:db8::1 is",
+            f"sender_address: {V}: must be an IPv6 address, like 2001:db8::1",
         ),
         ({"address": V, "sender_address": "0.0.0.0"}, f"sender_address: 0.0.0.0: {HOST}is the unspecified address"),
     ],
@@ -106,7 +106,7 @@ REFUSED = {
         *INVALID_LISTS,
         ({"vip": "192.0.2"}, f"vip: 192.0.2: {ADDRESS}"),
         ({"link": "a b"}, f"link: a b: {LINK}"),
-        ({"claimant": 7}, f"claimant: 7: one of {', '.join(kind.name for kind in ClaimantKind)}"),
+        ({"claimant": 7}, f"claimant: 7: must be one of {', '.join(kind.name for kind in ClaimantKind)}"),
     ],
 }
 CASES = [
@@ -132,15 +132,15 @@ def test_wrong_field_is_refused_and_named(api, method, fields, message):
 @pytest.mark.parametrize(
     ("method", "fields", "message"),
     [
-        ("GetVip", {"address": str(address(60))}, f"address: {address(60)}: guarded on no link of node-1"),
-        ("AuditVip", {"address": str(address(60))}, f"address: {address(60)}: guarded on no link of node-1"),
-        ("GetVip", {"address": "2001:db8::1"}, "address: 2001:db8::1: guarded on no link of node-1"),
-        ("GetVip", {"address": f"::ffff:{OWNED}"}, "address: ::ffff:c633:6432: guarded on no link of node-1"),
-        ("GetVip", {"address": "224.0.0.1"}, "address: 224.0.0.1: guarded on no link of node-1"),
+        ("GetVip", {"address": str(address(60))}, f"address: {address(60)}: not guarded on any link of node-1"),
+        ("AuditVip", {"address": str(address(60))}, f"address: {address(60)}: not guarded on any link of node-1"),
+        ("GetVip", {"address": "2001:db8::1"}, "address: 2001:db8::1: not guarded on any link of node-1"),
+        ("GetVip", {"address": f"::ffff:{OWNED}"}, "address: ::ffff:c633:6432: not guarded on any link of node-1"),
+        ("GetVip", {"address": "224.0.0.1"}, "address: 224.0.0.1: not guarded on any link of node-1"),
         (
             "ExplainVip",
             {"address": V, "link": "eth9"},
-            "link: eth9: this node does not guard it; it guards eth0, eth1",
+            "link: eth9: not guarded on this node; guarded links: eth0, eth1",
         ),
     ],
 )
@@ -169,7 +169,7 @@ def test_bytes_that_are_no_message_are_refused(api, method, data):
             return api.raw(method, data)
         return list(api.channel.unary_stream(f"/{SERVICE.full_name}/{method}")(data, timeout=CALL_S))
 
-    assert ended(call) == (INVALID, "the request's bytes are not the method's message")
+    assert ended(call) == (INVALID, "the request cannot be parsed as the method's message")
 
 
 @pytest.mark.parametrize("name", ["Nothing", "getVip", "ListVips/", ""])

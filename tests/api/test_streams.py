@@ -318,7 +318,7 @@ def test_stopping_ends_every_stream_and_says_why(pair, mortal):
         while next(watching).decision.vip != str(FOREIGN):
             pass
         mortal.kill(signal.SIGTERM)
-        why = (UNAVAILABLE, "the agent stops; the guard stays in the kernel")
+        why = (UNAVAILABLE, "the agent is stopping; the guard stays in the kernel")
         assert ended(lambda: list(watching)) == why
         assert ended(lambda: list(health)) == why
         assert ended(api.GetStatus)[0] == UNAVAILABLE

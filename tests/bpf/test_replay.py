@@ -327,7 +327,7 @@ def test_address_that_nobody_guards_is_told_when_two_answer(replayed, config):
     done = replayed(pcap(frames), "--summary")
 
     assert done.returncode == 1
-    assert f"{TESTER_IP}, not in the configuration and worth guarding: answered by 2 MACs" in done.stdout
+    assert f"{TESTER_IP}, not in the configuration, but worth guarding: answered by 2 MACs" in done.stdout
 
 
 def test_what_was_assumed_is_said(replayed):
@@ -336,7 +336,7 @@ def test_what_was_assumed_is_said(replayed):
 
     assert done.returncode == 0
     assert "suppress 1 (foreign)" in told
-    assert "replay assumes that the node named by --owner is elected, and that its fence has not passed" in told
+    assert "replay assumes that each node named by --owner is elected, and that its fence has not passed" in told
     assert f"this node's MAC is not given (--mac MAC): {PLACEHOLDER_MAC} stands for it in answers" in told
 
 

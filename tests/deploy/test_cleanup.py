@@ -35,7 +35,7 @@ def test_guard_that_was_left_is_gone_and_one_that_an_agent_uses_stays():
 
         beside = container.execute(*words)
         assert beside.returncode == exits.UNREACHABLE, "it is started again until the agent is gone"
-        assert "an agent runs here" in beside.stderr
+        assert "an agent is running here" in beside.stderr
         with a_wire(pair.client) as wire:
             assert wire.who(VIP, mark=pair.node.address) == [pair.node.mac]
             assert file.exists()

@@ -104,7 +104,7 @@ def test_what_agents_left_is_removed_once_they_are_gone_and_their_nodes_are_name
     assert api.ask("GET", LEASES).names == ["somebody-else"]
     assert "removed 3 Leases that they left" in out
     assert "worker-1 may still have the guard, because its agent did not remove its heartbeat: apply" in out
-    assert out.splitlines()[-1] == "then remove the guard that stayed: kubectl apply -k deploy/cleanup"
+    assert out.splitlines()[-1] == "then remove the remaining guard: kubectl apply -k deploy/cleanup"
 
 
 @contextmanager
@@ -135,7 +135,7 @@ def test_claims_of_agents_that_still_run_are_left_alone(named, api, uninstall):
         code, out, err = uninstall("--daemonset", named, account="")
 
     assert code == 1
-    assert out.startswith("agents still run on worker-1, so nothing was removed; ")
+    assert out.startswith("agents are still running on worker-1, so nothing was removed; ")
     assert "waiting 1.5 s to see whether any agent still renews its heartbeat" in err
     assert set(api.ask("GET", LEASES).names) == {"node.worker-1", "node.worker-2", "vip.192.0.2.10"}
     (claim,) = [item for item in api.ask("GET", LEASES).body["items"] if item["metadata"]["name"].startswith("vip.")]
@@ -196,7 +196,7 @@ def test_account_without_the_rights_is_told_which_it_needs(api, uninstall):
     code, out, err = uninstall(account="arpguard/nobody")
 
     assert (code, out) == (3, "")
-    assert "it must be allowed to get and delete the DaemonSet; to list, patch and delete Leases" in err
+    assert "it must be allowed to get and delete the DaemonSet, and to list, patch and delete Leases" in err
     assert api.ask("GET", f"{DAEMONSETS}/{NAME}").code == 200
 
 

@@ -446,7 +446,7 @@ def test_cleanup_refuses_while_the_agent_runs_and_then_removes_everything(pair, 
     done = pair.arpguard("cleanup", "--pin-dir", str(agent.pin_dir))
     assert done.returncode == 3
     assert done.stderr.count("\n") == 1
-    assert "an agent runs here" in done.stderr
+    assert "an agent is running here" in done.stderr
     assert answers(wire) == {OWNED: [M], FOREIGN: []}
     agent.kill(signal.SIGTERM)
     done = pair.arpguard("cleanup", "--config", str(agent.config))

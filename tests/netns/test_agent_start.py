@@ -328,7 +328,7 @@ def test_whohas_exits_0_only_if_exactly_one_host_answers():
             assert all(answer["replies"] in (1, 2) for answer in found["answers"]), "as many as come in time"
 
         done = whohas(lab, both, [first, second])
-        assert done.stdout.endswith(f"\n2 hosts answer for {both} on eth0: clients reach one or another at random\n")
+        assert done.stdout.endswith(f"\n2 hosts answer for {both} on eth0: each client reaches one of them at random\n")
         done = whohas(lab, one, [first])
         assert done.stdout.endswith(f"\nexactly one host answers for {one} on eth0\n")
         lab.client.netns.run("ip", "neigh", "replace", "192.0.2.77", "lladdr", str(first.mac), "dev", "eth0")
@@ -436,7 +436,7 @@ def test_an_agent_in_standby_is_well_changes_nothing_and_takes_over(pair, agent,
     assert asks(following, "arpguard.probe").returncode == 0
     done = asks(following, "arpguard", "status", "--address", following.api)
     assert done.returncode == 3
-    assert "on standby until the current agent of this node ends" in done.stderr
+    assert "on standby until this node's current agent stops" in done.stderr
     assert asks(agent, "arpguard", "status", "--address", agent.api).returncode in (0, 1)
     assert {path.name: path.stat().st_ino for path in (agent.pin_dir / "links").iterdir()} == links
 

@@ -83,7 +83,7 @@ def test_questions_are_nobodys_conflict_and_enter_no_neighbour_table(bench):
     until(lambda: all_are(bench, "OWNER", VIPS), PERIOD_S + SLOW_S)
 
     for host in bench.nodes:
-        assert on(bench, host, "conflicts")[1].startswith("no claim by another host was heard")
+        assert on(bench, host, "conflicts")[1].startswith("no claim by another host has been heard")
         assert on(bench, host, "status")[0] == 0
         tables = (host.netns.run("ip", family, "neigh", "show", "dev", "eth0") for family in ("-4", "-6"))
         assert not [line for text in tables for line in text.splitlines() if "FAILED" not in line]
@@ -211,7 +211,7 @@ def test_vip_in_no_subnet_is_a_problem_until_a_route_says_that_it_is_meant(alone
     until(is_told, PERIOD_S + SLOW_S)
     done = pair.arpguard("audit", str(ASTRAY), "--address", agent.api)
     assert (done.returncode, done.stdout) == (1, "")
-    assert "cannot ask for it: no link that is up has an address in its subnet" in done.stderr
+    assert "cannot ask for it: no link that is up has an address in the VIP's subnet" in done.stderr
     pair.node.netns.run("ip", "route", "add", "203.0.113.0/24", "dev", "eth0")
     until(lambda: not is_told(), PERIOD_S + SLOW_S)
     assert pair.arpguard("audit", str(ASTRAY), "--address", agent.api).returncode == 0
@@ -220,7 +220,7 @@ def test_vip_in_no_subnet_is_a_problem_until_a_route_says_that_it_is_meant(alone
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (("audit", "192.0.2.200"), 1, "ADDRESS: 192.0.2.200: guarded on no link of node-1"),
+        (("audit", "192.0.2.200"), 1, "ADDRESS: 192.0.2.200: not guarded on any link of node-1"),
         (("audit", "nonsense"), 2, "ADDRESS: nonsense: "),
     ],
     ids=str,

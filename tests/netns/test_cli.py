@@ -174,7 +174,7 @@ def test_conflicts_exit_1_and_name_the_claimer(pair, ask, document):
 def test_claim_of_what_is_perhaps_the_claimers_is_shown_and_exits_0(pair, ask):
     with a_wire(pair.client) as wire:
         wire.exchange([claim(DELEGATED)], OWNED)
-    until(lambda: "perhaps its owner" in ask("conflicts", "--vip", str(DELEGATED)).stdout, END_S)
+    until(lambda: "perhaps the owner's" in ask("conflicts", "--vip", str(DELEGATED)).stdout, END_S)
 
     assert ask("conflicts", "--vip", str(DELEGATED)).returncode == 0
 
@@ -238,7 +238,9 @@ def test_follow_shows_what_happens_until_the_agent_stops(pair, agent):
 
     assert (found["decision"]["vip"], found["decision"]["reason"]) == (str(FOREIGN), "REASON_FOREIGN")
     assert follower.returncode == 3
-    assert err == f"arpguard decisions: {agent.api} stopped; the guard stays in the kernel: ask again later\n"
+    assert (
+        err == f"arpguard decisions: the agent at {agent.api} stopped; the guard stays in the kernel: try again later\n"
+    )
 
 
 def test_follow_begins_with_the_latest_of_the_past(pair, agent, document):
@@ -310,7 +312,7 @@ def test_without_an_agent_the_pins_are_read(pair, agent):
     agent.kill(signal.SIGKILL)
     done = pair.arpguard("status", "--address", agent.api)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (3, "", 1)
-    assert f"no agent listens at {agent.api}: start it, name another with --address, or read" in done.stderr
+    assert f"no agent listens at {agent.api}: start the agent, name another with --address, or read" in done.stderr
     for words in ("status", "vips", f"vips {OWNED}", "links", f"explain {OWNED}"):
         done = pair.arpguard(*words.split(), "--pin-dir", str(agent.pin_dir))
         assert (done.returncode, done.stderr) == (0, ""), words

@@ -119,7 +119,7 @@ def test_cleanup_removes_the_file_with_the_guard_and_where_there_is_only_the_fil
     agent.kill(signal.SIGTERM)
     for content in (text, "not a configuration"):
         agent.file.write_text(content, encoding="utf-8")
-        assert f"removed {agent.file}: the next boot closes no ranges\n" in clean_up(pair, agent)
+        assert f"removed {agent.file}: `arpguard early` closes no ranges at the next boot\n" in clean_up(pair, agent)
         assert not agent.file.exists()
     assert clean_up(pair, agent) == f"nothing is pinned under {agent.pin_dir}\n"
 
@@ -161,7 +161,7 @@ def test_without_it_the_kernel_answers_for_every_vip_that_is_bound(pair, agent):
 def test_where_an_agent_runs_or_has_run_nothing_is_changed(pair, agent):
     start(agent)
     kept(agent)
-    assert early(pair, agent) == f"nothing to do: an agent runs on this node (it uses {agent.pin_dir})"
+    assert early(pair, agent) == f"nothing to do: an agent is running on this node (it uses {agent.pin_dir})"
     agent.kill(signal.SIGTERM)
     assert early(pair, agent).startswith(f"{HAS_RUN} (its ")
     pair.node.netns.batch([f"addr add {vip}/32 dev lo" for vip in (OWNED, NEW)])

@@ -114,7 +114,7 @@ def get_vip(node: ThisNode, request: pb.GetVipRequest) -> pb.GetVipResponse:
 
 
 def _unguarded(node: ThisNode, address: Address) -> RequestError:
-    return RequestError(grpc.StatusCode.NOT_FOUND, f"address: {address}: guarded on no link of {node.name}")
+    return RequestError(grpc.StatusCode.NOT_FOUND, f"address: {address}: not guarded on any link of {node.name}")
 
 
 def explain_vip(node: ThisNode, request: pb.ExplainVipRequest) -> pb.ExplainVipResponse:
@@ -127,7 +127,9 @@ def explain_vip(node: ThisNode, request: pb.ExplainVipRequest) -> pb.ExplainVipR
     links = [link for link in node.state.links if name in (None, link.name)]
     if name and not links:
         guarded = ", ".join(link.name for link in node.state.links) or "none"
-        raise RequestError(grpc.StatusCode.NOT_FOUND, f"link: {name}: this node does not guard it; it guards {guarded}")
+        raise RequestError(
+            grpc.StatusCode.NOT_FOUND, f"link: {name}: not guarded on this node; guarded links: {guarded}"
+        )
     control = node.read_control()
 
     stories = []
@@ -151,7 +153,7 @@ def _peer(request: pb.ExplainVipRequest, vip: Address) -> Party:
     if request.sender_address:
         peer = replace(peer, address=read_host("sender_address", request.sender_address))
     if peer.address.version != vip.version:
-        raise wrong("sender_address", request.sender_address, f"an IPv{vip.version} address, as {vip} is")
+        raise wrong("sender_address", request.sender_address, f"an IPv{vip.version} address, like {vip}")
     return peer
 
 
@@ -200,9 +202,11 @@ async def audit_vip(node: ThisNode, auditor: Auditor | None, request: pb.AuditVi
     try:
         found = await auditor.ask(address) if auditor is not None else []
     except Busy:
-        raise RequestError(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many audits are waiting: ask again later") from None
+        raise RequestError(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many audits are waiting: try again later") from None
     if not found:
-        why = f"address: {address}: {node.name} cannot ask for it: no link that is up has an address in its subnet"
+        why = (
+            f"address: {address}: {node.name} cannot ask for it: no link that is up has an address in the VIP's subnet"
+        )
         raise RequestError(grpc.StatusCode.FAILED_PRECONDITION, why)
     clock = MessageClock.now()
     return pb.AuditVipResponse(audits=[messages.audit(audited, clock) for audited in found])

@@ -156,7 +156,7 @@ def _lenient(parse: Callable[[bytes], _Message]) -> Callable[[bytes], _Message]:
 
 def _sound(request: _Message) -> _Message:
     if isinstance(request, _Malformed):
-        raise RequestError(grpc.StatusCode.INVALID_ARGUMENT, "the request's bytes are not the method's message")
+        raise RequestError(grpc.StatusCode.INVALID_ARGUMENT, "the request cannot be parsed as the method's message")
     return request
 
 
@@ -182,5 +182,5 @@ async def _refuse(context: _Context, method: str, error: Exception) -> None:
         raise error
     if isinstance(error, RequestError):
         await context.abort(error.code, str(error))
-    log.error("the API failed in %s, please report it", method, exc_info=error)
-    await context.abort(grpc.StatusCode.INTERNAL, "the agent failed; its log has the details")
+    log.error("bug in the API method %s; please report it", method, exc_info=error)
+    await context.abort(grpc.StatusCode.INTERNAL, "internal error in the agent; its log has the details")

@@ -62,7 +62,7 @@ class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc] # no types
         status = statuses(self._node).get(request.service)
         if status is None:
             known = ", ".join(repr(name) for name in statuses(self._node))
-            raise RequestError(grpc.StatusCode.NOT_FOUND, f"service: no such component; there are {known}")
+            raise RequestError(grpc.StatusCode.NOT_FOUND, f"service: no such component; the components are {known}")
         return health_pb2.HealthCheckResponse(status=status)
 
     async def List(  # noqa: D102, N802

@@ -46,7 +46,7 @@ def read_node(pin_dir: Path) -> ThisNode:
             guarded=Overlay(entries),
             ranges=ranges.read().entries,
             control=told,
-            problems=() if told else ("the kernel has no mode yet: start the agent",),
+            problems=() if told else ("no mode is set in the kernel yet: start the agent",),
         ),
         surroundings=surroundings,
         decisions=DecisionLog(1),

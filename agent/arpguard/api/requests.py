@@ -34,14 +34,14 @@ class RequestError(ArpguardError):
 
 def stopping() -> RequestError:
     """The status of a stream that the agent ends, not its caller."""
-    return RequestError(grpc.StatusCode.UNAVAILABLE, "the agent stops; the guard stays in the kernel")
+    return RequestError(grpc.StatusCode.UNAVAILABLE, "the agent is stopping; the guard stays in the kernel")
 
 
 def wrong(field: str, value: object, allowed: str) -> RequestError:
     """INVALID_ARGUMENT for a field."""
     text = str(value)
     shown = text if len(text) <= 60 and text.isprintable() else ascii(text[:57]) + "..."
-    return RequestError(grpc.StatusCode.INVALID_ARGUMENT, f"{field}: {shown or '(empty)'}: {allowed}")
+    return RequestError(grpc.StatusCode.INVALID_ARGUMENT, f"{field}: {shown or '(empty)'}: must be {allowed}")
 
 
 class PagedRequest(Protocol):
@@ -68,7 +68,7 @@ class Cursor:
 def read_cursor(request: PagedRequest, numbers: int) -> Cursor:
     """The page that a request asks for, whose positions have so many numbers."""
     if request.page_size < 0:
-        raise wrong("page_size", request.page_size, "0 (for 100) to 1000")
+        raise wrong("page_size", request.page_size, "0 to 1000 (0 means 100)")
     digest = _digest(request)
     after = _position(request.page_token, digest, numbers) if request.page_token else ()
     return Cursor(min(request.page_size or PAGE_SIZE, MAX_PAGE_SIZE), after, digest)
@@ -83,7 +83,7 @@ def _position(token: str, digest: int, numbers: int) -> tuple[int, ...]:
         found, position = -1, []
 
     if found != digest or len(position) != numbers:
-        allowed = "next_page_token of the page before, for the same filter; empty for the first page"
+        allowed = "the next_page_token of the previous page for the same filter, or empty for the first page"
         raise wrong("page_token", token, allowed)
     return tuple(position)
 
@@ -122,7 +122,7 @@ def read_host(field: str, text: str) -> Address:
     address = read_address(field, text)
     refusal = vip_refusal(address)
     if refusal:
-        raise wrong(field, text, f"must be a host's address, but {refusal}")
+        raise wrong(field, text, f"a host's address, but {refusal}")
     return address
 
 

@@ -140,7 +140,7 @@ def _refuse_if_in_the_way(address: str, credentials: grpc.ServerCredentials | No
     path = _socket_path(address)
     why = _refusal(path) if path else _bind_error(address)
     if credentials is None and not is_local(address):
-        why = "others can reach it, and grpc.tls is not set"
+        why = "other hosts can reach it, and grpc.tls is not set"
     if why:
         raise ListenError(address, why, "grpc.listen")
 
@@ -164,7 +164,7 @@ def _refusal(path: Path) -> str:
     except OSError as error:
         return error.strerror or str(error)
     if why:
-        return f"others could replace it: {why}"
+        return f"other users could replace it: {why}"
     if path.is_symlink():
         return "a symbolic link of that name exists"
     if path.exists() and not path.is_socket():
@@ -206,15 +206,22 @@ def _refuse_useless(tls: TlsConfig) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     uses: tuple[tuple[str, Path, Callable[[], None], str], ...] = (
         ("client_ca", tls.client_ca, lambda: context.load_verify_locations(tls.client_ca), "certificates"),
-        ("cert", tls.cert, lambda: context.load_verify_locations(tls.cert), "a certificate, and those up to its CA"),
-        ("key", tls.key, lambda: context.load_cert_chain(tls.cert, tls.key, ""), "that certificate's key, no password"),
+        ("cert", tls.cert, lambda: context.load_verify_locations(tls.cert), "a certificate and its chain up to the CA"),
+        (
+            "key",
+            tls.key,
+            lambda: context.load_cert_chain(tls.cert, tls.key, ""),
+            "that certificate's key, without a password",
+        ),
     )
     for name, path, use, content in uses:
         try:
             use()
         except OSError as error:
             why = str(getattr(error, "reason", None) or error.strerror).replace("_", " ").lower()
-            problem = Problem(f"grpc.tls.{name}", f"{path}: {why}: a PEM file that root can read: {content}")
+            problem = Problem(
+                f"grpc.tls.{name}", f"{path}: {why}: must be a PEM file that root can read, with {content}"
+            )
             raise ConfigError("configuration", [problem]) from error
 
 
@@ -235,7 +242,9 @@ class _PemFiles:
             try:
                 contents[name] = path.read_bytes()
             except OSError as error:
-                problem = Problem(f"grpc.tls.{name}", f"{path}: {error.strerror}: a PEM file that root can read")
+                problem = Problem(
+                    f"grpc.tls.{name}", f"{path}: {error.strerror}: must be a PEM file that root can read"
+                )
                 raise ConfigError("configuration", [problem]) from error
         return grpc.ssl_server_certificate_configuration([(contents["key"], contents["cert"])], contents["client_ca"])
 
@@ -250,7 +259,7 @@ class _PemFiles:
         except ConfigError as error:
             # Perhaps they are being replaced, one after the other: the next handshake looks again.
             self._useless = found
-            log.warning("changed TLS files cannot be used; keeping the previous ones: %s", error)
+            log.warning("cannot use the changed TLS files; keeping the previous ones: %s", error)
             return None
 
     def _look(self) -> tuple[tuple[int, int], ...]:

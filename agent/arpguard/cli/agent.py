@@ -42,7 +42,8 @@ def _kubernetes(options: argparse.Namespace) -> KubernetesOptions | None:
             raise _wrong("--config", "missing: name a file, or a ConfigMap with --configmap NAMESPACE/NAME")
         if options.trace:
             raise _wrong(
-                "--trace", "traces the claim protocol, which needs a cluster: give --configmap, or omit --trace"
+                "--trace",
+                "traces the claim protocol, which needs a cluster: give --configmap or --kubeconfig, or omit --trace",
             )
         return None
 

@@ -23,6 +23,7 @@ _FINDINGS = {
 _WRONG = "the owner is not the only host that answers"
 _NOTHING = """this node has not audited any VIP yet, or other nodes audit all of them
 `arpguard audit ADDRESS` asks now, and `arpguard audit --all-nodes` shows what all nodes found"""
+_NOTHING_ANYWHERE = "no node that was reached has audited any VIP yet: name an ADDRESS to ask now"
 
 
 def audit(options: argparse.Namespace) -> int:
@@ -58,7 +59,11 @@ def _of_nodes(answers: Sequence[tuple[str, pb.ListAuditsResponse]]) -> str:
     asked.sort(key=lambda pair: pair[1].right)
     rows = [(node if row[0] else "", *row) for node, found in asked for row in _rows(found)]
     head = ("NODE", *_COLUMNS)
-    return f"{table(head, rows, yielding='OWNER')}\n\n{_verdict([found for _, found in asked])}" if rows else _NOTHING
+    return (
+        f"{table(head, rows, yielding='OWNER')}\n\n{_verdict([found for _, found in asked])}"
+        if rows
+        else _NOTHING_ANYWHERE
+    )
 
 
 OF_NODES = everywhere.View(_of_nodes, lambda answers: all(map(is_right, answers)))
@@ -110,6 +115,6 @@ def _verdict(audits: Sequence[pb.Audit]) -> Styled:
     wrong = len({found.vip for found in audits if not found.right})
     total = len({found.vip for found in audits})
     if wrong:
-        return bad(f"{counted(wrong, 'VIP')} of {total:,}: {_WRONG}")
+        return bad(f"{wrong:,} of {counted(total, 'VIP')}: {_WRONG}")
     silent = any(found.finding == pb.Audit.FINDING_NONE for found in audits)
     return good(f"{counted(total, 'VIP')}: {'no wrong host' if silent else 'only the owner'} answers")

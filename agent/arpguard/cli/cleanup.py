@@ -31,7 +31,7 @@ def clean_up(options: argparse.Namespace) -> int:
         held = bpffs.lock(pin_dir)
     except LockedError as error:
         raise LockedError(
-            f"an agent runs here and would guard the node again: stop it first (its bpf.pin_dir is {pin_dir})"
+            f"an agent is running here and would guard the node again: stop it first (its bpf.pin_dir is {pin_dir})"
         ) from error
     with held:
         _remove_early(options.early_file, pin_dir)
@@ -49,4 +49,4 @@ def _remove_early(file: Path, pin_dir: Path) -> None:
     except ConfigError:
         pass  # it closes nothing, and would only fail at each boot
     file.unlink()
-    print(f"removed {file}: the next boot closes no ranges")
+    print(f"removed {file}: `arpguard early` closes no ranges at the next boot")

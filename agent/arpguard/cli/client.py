@@ -46,14 +46,14 @@ _REFUSALS = {
     ),
     grpc.StatusCode.UNIMPLEMENTED: (
         exits.UNREACHABLE,
-        "the server at {target} is not an arpguard agent of this version",
+        "the server at {target} is not an arpguard agent, or is one of another version",
     ),
     grpc.StatusCode.CANCELLED: (exits.UNREACHABLE, "{target} ended the call: try again"),
 }
 _OTHERWISE = (exits.UNREACHABLE, "{target}: {words}")
 OTHER_AGENT = "or name another with --address"
 OTHER_SOURCES = "name another with --address, or read the kernel's objects with --pin-dir"
-_NOBODY = "no agent listens at {target}: start it, {other}"
+_NOBODY = "no agent listens at {target}: start the agent, {other}"
 _NO_TLS = "no TLS connection to {target}: check --tls-ca, --tls-cert, --tls-key and --tls-server-name ({words})"
 _PING_TIMEOUT = "ping timeout"  # the library's words
 _BROKEN = "{target} closed the connection: if it speaks TLS, give --tls-ca, --tls-cert and --tls-key"
@@ -176,7 +176,7 @@ def _wrong_address(address: str, tls: Tls | None) -> str | None:
         return "TLS is for HOST:PORT; a Unix socket needs none" if tls else None
     match = _HOST_PORT.fullmatch(address)
     known = match and 0 < int(match[2]) < 1 << 16
-    return None if known else "must be unix:///PATH or HOST:PORT (also $ARPGUARD_ADDRESS)"
+    return None if known else "must be unix:///PATH or HOST:PORT, in $ARPGUARD_ADDRESS too"
 
 
 def _open(target: Target) -> grpc.Channel:
@@ -222,7 +222,9 @@ def _followed(
             words = error.details() or ""
             if error.code() is not grpc.StatusCode.UNAVAILABLE or _PING_TIMEOUT in words:
                 raise refusal(error.code(), words, target) from None
-        raise AskError(exits.UNREACHABLE, f"{target.address} stopped; the guard stays in the kernel: ask again later")
+        raise AskError(
+            exits.UNREACHABLE, f"the agent at {target.address} stopped; the guard stays in the kernel: try again later"
+        )
 
     return follow
 

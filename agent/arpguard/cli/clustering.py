@@ -55,11 +55,11 @@ def _lease_times(lease: pb.Lease) -> str:
 def _renewal(status: pb.GetStatusResponse) -> Styled:
     message = status.kubernetes
     if message.yielding:
-        return bad(f"another agent uses the node name {shortened(status.node, _NAME_WIDTH)}: this one is silent")
-    sent = f"last sent {age(message.renewal_time)}" if message.HasField("renewal_time") else "none yet"
-    if message.renewal_problem:
-        return bad(f"{sent}, and not renewed since: {message.renewal_problem}")
-    return Styled(sent)
+        return bad(f"another agent uses the node name {shortened(status.node, _NAME_WIDTH)}: this agent is silent")
+    if not message.HasField("renewal_time"):
+        return bad(f"none yet: {message.renewal_problem}") if message.renewal_problem else Styled("none yet")
+    sent = f"last sent {age(message.renewal_time)}"
+    return bad(f"{sent}; not renewed since: {message.renewal_problem}") if message.renewal_problem else Styled(sent)
 
 
 def _vouching(message: pb.Vouching) -> Iterator[tuple[str, object]]:
@@ -75,7 +75,7 @@ def _voucher(message: pb.Vouching) -> Styled:
     if message.isolated:
         return bad("none: no node on the segment hears this one")
     if not message.voucher and message.lacks_right:
-        return careful("none: no right to the Secret")
+        return careful("none: the agent has no right to the vouching Secret")
     if not message.voucher:
         seeks = shortened(message.seeks, _NAME_WIDTH)
         return careful(f"none yet; {seeks} is testing whether it can vouch" if seeks else "none")
@@ -87,7 +87,8 @@ def _vouched(node: pb.VouchedNode) -> Styled:
     text = _term(node.node, node)
     if not node.pongs:
         return careful(f"{text}; nothing has come back yet")
-    text += f"; 99.9 % of gaps up to {duration(node.usual_interval)}, the longest {duration(node.longest_interval)}"
+    usual, longest = duration(node.usual_interval), duration(node.longest_interval)
+    text += f"; {'pong' if node.trial else 'grant'} gaps: 99.9 % up to {usual}, longest {longest}"
     return Styled(text) if node.bound or node.trial else careful(f"{text}; not bound yet")
 
 

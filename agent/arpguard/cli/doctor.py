@@ -28,7 +28,7 @@ _STYLES: dict[Grade, Callable[[str], render.Styled]] = {
     Grade.UNKNOWN: render.strong,
 }
 WORST_FIRST = list(reversed(Grade))
-_KEEP = "# These last until the next boot. To make them permanent, write them to a file under /etc/sysctl.d."
+_KEEP = "# These settings last until the next boot. To make them permanent, write them to a file under /etc/sysctl.d."
 
 
 def run_doctor(options: argparse.Namespace) -> int:
@@ -64,7 +64,7 @@ async def _examine(wanted: Wanted, agent: str | None) -> tuple[Result, ...]:
 def _ask_agent(target: str) -> AgentWord | Unread:
     """The agent on this node, if one answers."""
     if not target:
-        return Unread("grpc.listen in its configuration is empty, so the agent cannot be reached")
+        return Unread("grpc.listen is empty in the agent's configuration, so the agent cannot be reached")
     path = target.removeprefix("unix://")
     if path != target and not Path(path).exists():
         return Unread(f"no agent listens at {target}")

@@ -19,5 +19,5 @@ def run_early(options: argparse.Namespace) -> int:
     try:
         print(asyncio.run(close_early(config, options.wait)))
     except LockedError:
-        print(f"nothing to do: an agent runs on this node (it uses {config.bpf.pin_dir})")
+        print(f"nothing to do: an agent is running on this node (it uses {config.bpf.pin_dir})")
     return exits.OK

@@ -25,8 +25,8 @@ from arpguard.v1 import agent_pb2 as pb
 
 _AT_ONCE = 32
 _NO_OTHER = (
-    "cannot reach another node's agent: agents listen for other machines only where `grpc.listen` names an address "
-    "of the node and `grpc.tls` is set (docs/api.md); --port names the port"
+    "cannot reach another node's agent: agents listen for other machines only if `grpc.listen` names an address "
+    "of their node and `grpc.tls` is set (docs/api.md); --port gives their port"
 )
 
 Answer = TypeVar("Answer", bound=Message)
@@ -84,7 +84,7 @@ def _ask(options: argparse.Namespace, question: Callable[[AgentQuestions], Answe
 
 def _nodes(status: pb.GetStatusResponse, address: str) -> list[pb.ClusterNode]:
     if status.kubernetes.state == pb.Kubernetes.STATE_NOT_USED:
-        raise AskError(exits.USAGE, f"--all-nodes needs Kubernetes: the agent at {address} knows no other node")
+        raise AskError(exits.USAGE, f"--all-nodes needs Kubernetes: the agent at {address} runs without it")
     if not status.kubernetes.nodes:
         raise AskError(
             exits.UNREACHABLE, f"the agent at {address} knows no node yet: it is still reading from the API server"

@@ -92,5 +92,5 @@ def _why(ownership: pb.Ownership) -> str:
 
 
 def _fences(ownership: pb.Ownership) -> str:
-    whole = "" if ownership.HasField("voucher_fence_left") else " of the right to answer"
+    whole = "" if ownership.HasField("voucher_fence_left") else " until the right to answer ends"
     return f"fence: {fences(ownership, short_name(ownership.voucher))}{whole}"

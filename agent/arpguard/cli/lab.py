@@ -24,21 +24,20 @@ def add_lab(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         "--scenario",
         action="append",
         metavar="NAME",
-        help="only this one; may be given again (default: flux, and with --kubernetes all)",
+        help="only this scenario; may be repeated (default: flux; with --kubernetes: all)",
     )
-    parser.add_argument("--all", action="store_true", help="all scenarios: several minutes")
+    parser.add_argument("--all", action="store_true", help="all scenarios; takes several minutes")
 
     parser.add_argument(
         "--kubernetes",
         action="store_true",
-        help="other scenarios: agents that follow an API server (the lab's own API server, or the one in "
-        "$ARPGUARD_TEST_KUBECONFIG)",
+        help="scenarios with agents that follow an API server (the lab's own, or the one in $ARPGUARD_TEST_KUBECONFIG)",
     )
     parser.add_argument(
         "--rounds",
         type=positive(int),
         metavar="N",
-        help="with --kubernetes: N rounds of random faults, about 4 s each, all judged; when interrupted, it reports "
+        help="with --kubernetes: N rounds of random faults, about 4 s each, each judged; an interrupted run reports "
         "what it found so far",
     )
     parser.add_argument(
@@ -46,13 +45,13 @@ def add_lab(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         dest="seconds",
         type=positive(float),
         metavar="SECONDS",
-        help="with --kubernetes: rounds of random faults for this long, not a number of rounds",
+        help="with --kubernetes: rounds of random faults for this long, instead of --rounds",
     )
     parser.add_argument(
         "--seed",
         type=int,
         metavar="S",
-        help="the seed of the random faults, which the report names: the same seed repeats them (default: a new one)",
+        help="the seed of the random faults: the same seed repeats them, and the report names it (default: a new one)",
     )
 
     parser.add_argument(
@@ -66,11 +65,11 @@ def add_lab(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         "--traces",
         type=Path,
         metavar="FOLDER",
-        help="with --kubernetes: the folder in which each scenario gets one for the traces of its agents "
-        "(arpguard agent --trace) and the journal of the lab's API server (default: no traces)",
+        help="with --kubernetes: write the traces of the agents (arpguard agent --trace) and the journal of the "
+        "lab's API server to this folder, in a subfolder for each scenario (default: no traces)",
     )
 
-    parser.add_argument("--list", action="store_true", help="list the scenarios with what each expects")
+    parser.add_argument("--list", action="store_true", help="list the scenarios, and what each expects")
     add_output(parser, "one document with all steps, or with --list the scenarios")
     add_json(parser)
 

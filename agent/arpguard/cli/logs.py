@@ -70,7 +70,7 @@ def add_log_options(parser: argparse.ArgumentParser) -> None:
         type=_one_of(LEVELS),
         default=os.environ.get("ARPGUARD_LOG_LEVEL") or "info",
         metavar="LEVEL",
-        help=f"least severe lines to log: {', '.join(LEVELS)} (default: $ARPGUARD_LOG_LEVEL, then info)",
+        help=f"lowest level to log: {', '.join(LEVELS)} (default: $ARPGUARD_LOG_LEVEL, then info)",
     )
     parser.add_argument(
         "--log-format",

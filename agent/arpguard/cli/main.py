@@ -69,44 +69,44 @@ def _add_agent(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         "agent",
         help="run the agent on this node",
         description="Guards the VIPs of the configuration on this node, follows changes to the file and the links, "
-        "and leaves the guard in place when it stops. With --configmap or --kubeconfig, it also guards those of the "
-        "cluster's Services; without, it runs standalone.",
+        "and leaves the guard in place when it stops. With --configmap or --kubeconfig, also guards the VIPs of the "
+        "cluster's Services; with neither, runs standalone.",
     )
     parser.add_argument(
         "--config",
         type=Path,
         metavar="FILE",
-        help="configuration (YAML), followed live; with --configmap, used until the ConfigMap is read and for "
-        "settings that apply only at start",
+        help="configuration (YAML), reloaded when it changes; with --configmap, used until the ConfigMap is read, and "
+        "for settings that apply only at start",
     )
     parser.add_argument(
         "--configmap",
         type=object_name,
         metavar="NS/NAME",
-        help="take the configuration from the key config.yaml of this ConfigMap, and follow it live through the API",
+        help="take the configuration from the key config.yaml of this ConfigMap, and reload it when it changes",
     )
     parser.add_argument(
-        "--kubeconfig", type=Path, metavar="F", help="how to reach the API server (default: the Pod's service account)"
+        "--kubeconfig", type=Path, metavar="F", help="kubeconfig file (default: the Pod's service account)"
     )
 
     _add_node_name(parser)
     parser.add_argument(
         "--standby",
         action="store_true",
-        help="while another agent runs on this node, get ready, wait until it ends, and take over from it",
+        help="while another agent runs on this node, get ready, wait until that one stops, and take over from it",
     )
     parser.add_argument(
         "--early-file",
         type=Path,
         metavar="FILE",
-        help="write what `arpguard early` closes at the next boot to this file",
+        help="write to this file what `arpguard early` is to close at the next boot",
     )
     parser.add_argument(
         "--trace",
         type=Path,
         metavar="FILE",
-        help="in a cluster, append the events of the claim protocol to this file, a line of JSON each, until it has "
-        "100 MB (default: no trace)",
+        help="in a cluster, append the events of the claim protocol to this file, one line of JSON each, until the "
+        "file has 100 MB (default: no trace)",
     )
 
     add_log_options(parser)
@@ -117,11 +117,11 @@ def _add_early(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
     parser = subparsers.add_parser(
         "early",
         help="close ranges at boot, before the agent runs",
-        description="Closes the `ranges` with `unknown: suppress` that FILE names, on the links that it names; an "
-        "agent with --early-file writes FILE. This node's kernel then answers for no address in them until the agent "
-        "starts and takes the guard over. Does nothing if an agent has guarded this node since it booted.",
+        description="Closes the `ranges` with `unknown: suppress` in FILE, on the links that FILE names. This node's "
+        "kernel then answers for no address in these ranges until the agent starts and takes over. Does nothing if an "
+        "agent has guarded this node since it booted.",
     )
-    parser.add_argument("file", type=Path, metavar="FILE")
+    parser.add_argument("file", type=Path, metavar="FILE", help="what an agent with --early-file wrote")
     parser.add_argument(
         "--wait", type=positive(float), default=3.0, metavar="S", help="seconds to wait for links (default: 3)"
     )
@@ -143,14 +143,14 @@ def _add_whohas(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         "whohas",
         help="ask the segment which hosts answer for an address",
         description="Sends ARP requests, or neighbour solicitations for an IPv6 address, and shows every MAC that "
-        "answers, whose it is if known (a virtual router, a node that this node's agent knows, a neighbour), and "
+        "answers, whose it is, if known (a virtual router, a node that this node's agent knows, a neighbour), and "
         "what that means. Exit code 0: exactly one host answers; 1: none, or more than one. This node does not hear "
         "itself: for a VIP that it owns, ask from another host.",
     )
 
     parser.add_argument("address", metavar="ADDRESS", help="an IPv4 or IPv6 address")
     parser.add_argument(
-        "--interface", metavar="I", help="ask on this interface (default: by the routes, without table `local`)"
+        "--interface", metavar="I", help="ask on this interface (default: by the routes, ignoring table `local`)"
     )
     parser.add_argument("--count", type=positive(int), default=3, metavar="N", help="requests to send (default: 3)")
     parser.add_argument(
@@ -161,7 +161,7 @@ def _add_whohas(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         "--address",
         dest="agent",
         metavar="TARGET",
-        help=f"the agent to ask which node has a MAC (default: {DEFAULT_TARGET})",
+        help=f"the agent to ask which node has a MAC (default: $ARPGUARD_ADDRESS, then {DEFAULT_TARGET})",
     )
     add_output(parser, "a document")
     add_json(parser)
@@ -175,8 +175,8 @@ def _add_doctor(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         help="check this node for problems with VIPs",
         description="Checks the node (the network namespace that the command runs in): who would answer for which "
         "VIP, the kernel's settings, the links, the guard, and what the guard needs; with --kubeconfig, also the "
-        "cluster's Services, Nodes and kube-proxy. Asks the segment for the VIPs; changes nothing. Exit code 1: a "
-        "check is bad.",
+        "cluster's Services, Nodes and kube-proxy. Asks the segment who answers for the VIPs; changes nothing. Exit "
+        "code 1: a check is bad.",
     )
 
     parser.add_argument("--config", type=Path, metavar="FILE", help="the agent's configuration")
@@ -187,20 +187,23 @@ def _add_doctor(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         help="the agent's configuration in a ConfigMap (key config.yaml)",
     )
     parser.add_argument(
-        "--kubeconfig", type=Path, metavar="F", help="how to reach the API server (default: the Pod's service account)"
+        "--kubeconfig", type=Path, metavar="F", help="kubeconfig file (default: the Pod's service account)"
     )
 
     _add_node_name(parser)
     parser.add_argument(
-        "--address", dest="agent", metavar="TARGET", help="the agent on this node (default: grpc.listen's first)"
+        "--address",
+        dest="agent",
+        metavar="TARGET",
+        help="the agent on this node (default: the first address in grpc.listen)",
     )
     parser.add_argument(
         "--pin-dir", type=Path, metavar="DIR", help="use this instead of the configuration's bpf.pin_dir"
     )
 
-    parser.add_argument("--no-ask", action="store_true", help="do not ask the segment for VIPs")
+    parser.add_argument("--no-ask", action="store_true", help="do not ask the segment who answers for the VIPs")
     parser.add_argument(
-        "--fix-hints", action="store_true", help="print the shell commands that fix the problems; run none of them"
+        "--fix-hints", action="store_true", help="print the shell commands that fix the problems, without running them"
     )
 
     add_output(parser, "a document")
@@ -215,11 +218,11 @@ def _add_config(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
     check = actions.add_parser(
         "check",
         help="print every problem of a configuration",
-        description="Prints every problem with its line, its setting, the allowed values and the actual one; exit "
-        "code 2 if there is one. Warns about settings that have no effect.",
+        description="Prints every problem with its line, its setting, the allowed values and the actual value; exit "
+        "code 2 if there is a problem. Warns about settings that have no effect.",
     )
     check.add_argument(
-        "file", type=Path, metavar="FILE", help="YAML, or the manifest of a ConfigMap; -: standard input"
+        "file", type=Path, metavar="FILE", help="YAML, or the manifest of a ConfigMap; - reads standard input"
     )
     add_output(check, "a document with all problems and warnings")
     check.set_defaults(run=lazily("config", "check_config"))
@@ -232,7 +235,9 @@ def _add_cleanup(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         description="Detaches and unpins everything that an agent left in place, and removes the file that it wrote "
         "for `arpguard early`. Stop the agent first.",
     )
-    parser.add_argument("--config", type=Path, metavar="FILE", help="the agent's configuration, for bpf.pin_dir")
+    parser.add_argument(
+        "--config", type=Path, metavar="FILE", help="the agent's configuration, read only for bpf.pin_dir"
+    )
     _add_pin_dir(parser)
     parser.add_argument(
         "--early-file",
@@ -251,7 +256,7 @@ def _add_pin_dir(parser: argparse.ArgumentParser) -> None:
         type=Path,
         default=default,
         metavar="DIR",
-        help=f"as bpf.pin_dir in the configuration (default: {default})",
+        help=f"the agent's bpf.pin_dir (default: {default})",
     )
 
 
@@ -272,7 +277,7 @@ def _add_uninstall(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         help="the agents' DaemonSet (default: arpguard/arpguard)",
     )
     parser.add_argument(
-        "--kubeconfig", type=Path, metavar="F", help="how to reach the API server (default: the Pod's service account)"
+        "--kubeconfig", type=Path, metavar="F", help="kubeconfig file (default: the Pod's service account)"
     )
     parser.add_argument(
         "--timeout", type=positive(float), default=120.0, metavar="S", help="seconds to wait for Pods (default: 120)"

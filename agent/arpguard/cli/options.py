@@ -170,7 +170,9 @@ def add_vip_arguments(parser: argparse.ArgumentParser, address: str) -> None:
 
 def add_decision_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds which decisions to show."""
-    parser.add_argument("--follow", "-f", action="store_true", help="run until interrupted, or until the agent stops")
+    parser.add_argument(
+        "--follow", "-f", action="store_true", help="show new decisions as they come, until interrupted"
+    )
     _add_vip(parser)
     _add_link(parser)
     add_choice(parser, "verdict", Verdict, "only this verdict")
@@ -180,7 +182,7 @@ def add_decision_arguments(parser: argparse.ArgumentParser) -> None:
         "--since",
         type=_span,
         metavar="SPAN",
-        help="only decisions reported within this time, by this host's clock: 500ms, 30s, 1h30m, 1d",
+        help="only decisions reported in the last SPAN by this host's clock, such as 500ms, 30s, 1h30m or 1d",
     )
     parser.add_argument(
         "--limit",
@@ -196,13 +198,15 @@ def add_conflict_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds which claims to show."""
     _add_vip(parser)
     _add_link(parser)
-    add_choice(parser, "claimant", ClaimantKind, "only claims of this kind of host")
+    add_choice(parser, "claimant", ClaimantKind, "only claims by this kind of host")
     add_output(parser)
 
 
 def add_audit_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds what to ask for."""
-    parser.add_argument("vip", metavar="ADDRESS", nargs="?", default="", help="the VIP to ask for now (default: none)")
+    parser.add_argument(
+        "vip", metavar="ADDRESS", nargs="?", default="", help="audit this VIP now (default: show the last audits)"
+    )
     add_output(parser)
 
 
@@ -217,16 +221,19 @@ def add_explain_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         choices=[operation.value for operation in Operation],
-        help="only this kind of frame; may be given again (default: all)",
+        help="only this kind of frame; may be repeated (default: all)",
     )
     parser.add_argument(
-        "--sender-mac", default="", metavar="MAC", help=f"the sender of incoming frames (default: {STRANGER_MAC})"
+        "--sender-mac",
+        default="",
+        metavar="MAC",
+        help=f"the sender of incoming frames (default: {STRANGER_MAC}, which no host has)",
     )
     parser.add_argument(
         "--sender-address",
         default="",
         metavar="IP",
-        help=f"the host that asks, or that this node talks to (default: {_NOBODY})",
+        help=f"the host at the other end (default: {_NOBODY}, which no host has)",
     )
 
     add_output(parser)
@@ -326,8 +333,8 @@ def _add_pin_dir(parser: argparse.ArgumentParser) -> None:
         "--pin-dir",
         type=Path,
         metavar="DIR",
-        help="read the pinned kernel objects instead of asking the agent: works when none runs "
-        f"(the agent's bpf.pin_dir, usually {BpfConfig().pin_dir})",
+        help="read the pinned kernel objects instead of asking the agent; works when no agent runs "
+        f"(DIR: the agent's bpf.pin_dir, usually {BpfConfig().pin_dir})",
     )
 
 
@@ -336,7 +343,7 @@ def _add_all_nodes(parser: argparse.ArgumentParser) -> None:
         "all nodes",
         textwrap.fill(
             "The agent at --address lists the nodes of the cluster; the command then asks the agent on each node, at "
-            "the address of its Node, over mutual TLS. Exit code 3: an agent cannot be reached.",
+            "the address in its Node object, over mutual TLS. Exit code 3: an agent cannot be reached.",
             _HELP_WIDTH,
         ),
     )
@@ -346,7 +353,7 @@ def _add_all_nodes(parser: argparse.ArgumentParser) -> None:
         "--port",
         type=up_to((1 << 16) - 1, "a port, 1 to 65535"),
         metavar="PORT",
-        help=f"where the other agents listen (default: {DEFAULT_PORT})",
+        help=f"the port of the other agents (default: {DEFAULT_PORT})",
     )
 
 
@@ -357,7 +364,7 @@ def add_shell(parser: argparse.ArgumentParser, known: Iterable[str]) -> None:
         "shell",
         choices=(*SHELLS, *kinds),
         metavar="SHELL",
-        help=f"{', '.join(SHELLS)}; or {', '.join(kinds)}: what the script completes, as the agent knows it now",
+        help=f"{', '.join(SHELLS)}; or {', '.join(kinds)}: list those that the agent knows now (the script calls this)",
     )
 
 
@@ -385,8 +392,8 @@ ASKING = (
     Subcommand(
         "vips",
         "the guarded VIPs with their counters",
-        "Shows the guarded VIPs, read back from the kernel: who may answer, which node has an elected VIP, and how "
-        "many frames had which reason. Exit code 1: no link guards ADDRESS.",
+        "Shows the guarded VIPs, read back from the kernel: who may answer, which node has each elected VIP, and "
+        "how many frames had each reason. Exit code 1: ADDRESS is not guarded on any link.",
         lazily("vips", "show_vips"),
         (_add_agent, partial(add_vip_arguments, address="only this one, in detail"), _add_pin_dir, _add_all_nodes),
     ),
@@ -402,27 +409,28 @@ ASKING = (
         "decisions",
         "recent decisions of the guard, or live ones",
         "Shows recent decisions, newest first. With --follow, shows the last few, oldest first, and then new ones as "
-        "they come. The kernel reports only some of many equal decisions; `arpguard vips` counts them all.",
+        "they come, until the agent stops. Of many identical decisions the kernel reports only some; `arpguard vips` "
+        "counts them all.",
         lazily("decisions", "show_decisions"),
         (_add_agent, add_decision_arguments),
     ),
     Subcommand(
         "conflicts",
-        "claims of VIPs by other hosts",
-        "Shows the claims of VIPs by other hosts that this node heard, newest first. If the guard does not know the "
-        "owner's MAC, the claimant may be the owner. The claimant's MAC shows what it is: a cluster node, a virtual "
-        "router, or a host outside. Exit code 1: a claim certainly came from a host that is not the owner (reason "
-        "conflict), or came from a cluster node.",
+        "claims to VIPs by other hosts",
+        "Shows the claims to VIPs that this node heard from other hosts, newest first. If the guard does not know the "
+        "owner's MAC, the claimant may be the owner. The claimant's MAC shows what the claimant is: a cluster node, a "
+        "virtual router, or a host outside the cluster. Exit code 1: a claim certainly came from a host that is "
+        "not the owner (reason conflict), or came from a cluster node.",
         lazily("conflicts", "show_conflicts"),
         (_add_agent, add_conflict_arguments, _add_all_nodes),
     ),
     Subcommand(
         "audit",
         "which hosts answer for the VIPs",
-        "For each VIP, one node that does not own it sends requests every `audit.every` (60 s). Shows what this "
-        "node's last requests found: only the owner answers, no host does, another host does, or several do. With "
-        "ADDRESS, asks now, from this node, even for a VIP that other nodes audit. Exit code 1: for at least one VIP, "
-        "the owner is not the only host that answers.",
+        "For each VIP, one node that does not own it sends requests every `audit.every` (default 60 s). Shows what "
+        "this node's last requests found: only the owner answers, no host does, another host does, or several do. "
+        "With ADDRESS, asks now, from this node, even for a VIP that other nodes audit. Exit code 1: for at least one "
+        "VIP, the owner is not the only host that answers.",
         lazily("audit", "audit"),
         (_add_agent, add_audit_arguments, _add_all_nodes),
     ),
@@ -431,18 +439,18 @@ ASKING = (
         "what this node does with frames about an address, and why",
         "Runs the loaded programs' code on one frame of each kind, against the kernel's current maps, and shows the "
         "verdict, the reason (docs/reasons.md), what happens to the frame, and why the address has its owner: the "
-        "object that makes it a VIP, the nodes that may own an elected one and why the others may not, and its "
-        "claim. Sends and counts nothing. -o json includes each frame in hexadecimal. Exit code 1: no link guards "
-        "the address.",
+        "object that makes it a VIP and, if the VIP is elected, its claim, the nodes that may own it, and why the "
+        "others may not. Sends and counts nothing. -o json includes each frame in hexadecimal. Exit code 1: the "
+        "address is not guarded on any link.",
         lazily("explain", "explain"),
         (_add_agent, add_explain_arguments, _add_pin_dir, _add_all_nodes),
     ),
     Subcommand(
         "watch",
         "a live view of links, VIPs and decisions",
-        "Shows mode, fence, lease and API server, links, the busiest VIPs with their frames per second, and the "
-        "latest decisions, full screen, until q or Ctrl-C; ? lists the keys that sort, filter, scroll and pause. "
-        "Follows the agent through restarts. Rates are differences of the kernel's exact counters.",
+        "Fills the screen, until q or Ctrl-C, with mode, fence, lease, API server, links, the busiest VIPs with "
+        "their frames per second, and the latest decisions; ? lists the keys that sort, filter, scroll and pause. "
+        "Follows the agent through restarts. Computes rates from the kernel's exact counters.",
         lazily("watch", "watch"),
         (
             _add_agent,

@@ -121,7 +121,7 @@ def too_small(width: int, height: int) -> Text | None:
     """The message on a screen without room for a view."""
     if width >= NARROWEST and height >= LOWEST:
         return None
-    return line(Text(f"too small: make it at least {NARROWEST}x{LOWEST}"), width)
+    return line(Text(f"screen too small: make it at least {NARROWEST}x{LOWEST}"), width)
 
 
 def line(text: Text, width: int) -> Text:

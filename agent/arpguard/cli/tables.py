@@ -48,7 +48,7 @@ DECISION_COLUMNS = ("TIME", "LINK", "VIP", "VERDICT", "REASON", "OP", "FROM")
 SPARE_OF_CONFLICTS = ("REASON", "LINK", "REPORTS")
 SPARE_OF_DECISIONS = ("OP", "LINK", "COUNT")
 _AGENTS_PROBLEMS = "only a running agent knows of problems"
-_NOT_ASKED = "read from the pinned objects by arpguard {}"
+_NOT_ASKED = "pinned objects, read by arpguard {}"
 _USUAL_OUTCOME = ("would suppress", "egress_not_owner", "request", ZERO_MAC)
 _USUAL_DECISION = ("00:00:00", "eth0", "255.255.255.255", *_USUAL_OUTCOME)
 _NAME_WIDTH = 40
@@ -108,7 +108,7 @@ def owned(answer: pb.GetStatusResponse) -> int:
 def _status_facts(answer: pb.GetStatusResponse) -> Iterator[tuple[str, object]]:
     """What only an agent knows is left out where none was asked."""
     asked = answer.HasField("start_time")
-    yield "up since", _up_since(answer) if asked else _NOT_ASKED.format(answer.version)
+    yield ("up since", _up_since(answer)) if asked else ("source", _NOT_ASKED.format(answer.version))
 
     if answer.HasField("config"):
         yield "config", _config(answer.config)
@@ -310,7 +310,7 @@ def _fate(claim: pb.Conflict) -> Styled:
     """What became of a claim, and whose it may be."""
     if claim.dropped:
         return Styled("dropped")
-    return careful("passed" if is_conflict(claim) else "perhaps its owner")
+    return careful("passed" if is_conflict(claim) else "perhaps the owner's")
 
 
 def decisions(answer: pb.ListDecisionsResponse, filters: str = "") -> str:
@@ -320,7 +320,7 @@ def decisions(answer: pb.ListDecisionsResponse, filters: str = "") -> str:
     return (
         table(head, rows, "REASON", SPARE_OF_DECISIONS)
         if rows
-        else nothing("decision", filters, "was reported since the agent started")
+        else nothing("decision", filters, "has been reported since the agent started")
     )
 
 
@@ -368,7 +368,7 @@ def conflicts(answer: pb.ListConflictsResponse, filters: str = "") -> str:
 
 def no_conflicts(filters: str) -> str:
     """What an empty list of claims does not mean."""
-    return f"{nothing('claim by another host', filters, 'was heard since the agent started')}\n{UNHEARD}"
+    return f"{nothing('claim by another host', filters, 'has been heard since the agent started')}\n{UNHEARD}"
 
 
 def conflict_cells(found: pb.Conflict) -> tuple[object, ...]:

@@ -39,7 +39,7 @@ def target_of(options: argparse.Namespace, address: str) -> Target:
 def need_tls(options: argparse.Namespace) -> None:
     """Raises ConfigError where there are no files for mutual TLS: other nodes' agents take nothing else."""
     if _tls(options) is None:
-        needed = "--all-nodes asks the other nodes' agents over the network, and they take mutual TLS only"
+        needed = "--all-nodes asks the other nodes' agents over the network, and they accept only mutual TLS"
         flags = [f"--{name.replace('_', '-')}" for name in _TLS_FLAGS]
         raise ConfigError(f"arpguard {options.command}", [Problem(flag, f"missing: {needed}") for flag in flags])
 
@@ -49,7 +49,7 @@ def source(options: argparse.Namespace) -> AbstractContextManager[Questions]:
     if options.pin_dir is None:
         return client.connected(target(options))
     if options.agent:
-        allowed = "either --address or --pin-dir: an agent, or the kernel's objects on this node"
+        allowed = "give either --address (an agent) or --pin-dir (the kernel's objects on this node)"
         raise ConfigError(f"arpguard {options.command}", [Problem("--pin-dir", f"{options.pin_dir}: {allowed}")])
     _refuse_lone_port(options)
 
@@ -61,13 +61,13 @@ def source(options: argparse.Namespace) -> AbstractContextManager[Questions]:
 def refuse_pins(options: argparse.Namespace) -> None:
     """Raises ConfigError for --pin-dir, which knows no other node."""
     if getattr(options, "pin_dir", None) is not None:
-        allowed = "either --all-nodes or --pin-dir: the agents, or the kernel's objects on this node"
+        allowed = "give either --all-nodes (the agents) or --pin-dir (the kernel's objects on this node)"
         raise ConfigError(f"arpguard {options.command}", [Problem("--pin-dir", f"{options.pin_dir}: {allowed}")])
 
 
 def _refuse_lone_port(options: argparse.Namespace) -> None:
     if getattr(options, "port", None) is not None and not options.all_nodes:
-        why = "is for --all-nodes; the port of one agent is a part of --address"
+        why = "needs --all-nodes; for one agent, give the port in --address"
         raise ConfigError(f"arpguard {options.command}", [Problem("--port", f"{options.port}: {why}")])
 
 

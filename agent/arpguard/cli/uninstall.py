@@ -16,9 +16,10 @@ from arpguard.kube.errors import ClusterError, ForbiddenError
 from arpguard.runtime.cluster.uninstalling import Leftovers, uninstall
 
 # The last line, where whoever reads the log of the chart's Job looks first.
-_CLEAN_UP = "then remove the guard that stayed: kubectl apply -k deploy/cleanup"
+_CLEAN_UP = "then remove the remaining guard: kubectl apply -k deploy/cleanup"
 _RIGHTS = (
-    "this account lacks rights: it must be allowed to get and delete the DaemonSet; to list, patch and delete Leases"
+    "this account lacks rights: it must be allowed to get and delete the DaemonSet, and to list, patch and delete "
+    "Leases"
 )
 
 
@@ -53,8 +54,8 @@ async def _uninstall(options: argparse.Namespace, namespace: str, name: str, acc
 def _words(left: Leftovers, namespace: str) -> list[str]:
     """What was done, and what is left to do."""
     if left.running:
-        more = "if they belong to a DaemonSet with another name, give that name with --daemonset"
-        return [f"agents still run on {some(left.running)}, so nothing was removed; {more}"]
+        more = "if they belong to a DaemonSet with another name: arpguard uninstall --daemonset NAMESPACE/NAME"
+        return [f"agents are still running on {some(left.running)}, so nothing was removed; {more}"]
     if left.pods is not None:
         look = f"kubectl -n {namespace} get pods"
         return [f"the agents did not stop in time: {counted(left.pods, 'Pod')} left. See `{look}`, then run this again"]
@@ -66,5 +67,5 @@ def _words(left: Leftovers, namespace: str) -> list[str]:
             f"{some(left.nodes)} may still have the guard, because {whose} heartbeat: apply deploy/cleanup to remove "
             "the guard"
         )
-    done.append("now delete the rest: helm uninstall, or kubectl delete -k, as it was installed")
+    done.append("now delete the rest: helm uninstall, or kubectl delete -k, depending on how you installed it")
     return [*done, _CLEAN_UP] if left.nodes else done

@@ -158,7 +158,7 @@ def _account(status: pb.GetStatusResponse) -> Text:
     events = status.events
     text = Text(f"{events.lost:,} events lost", "bold red" if events.lost else "")
     kinds = ", ".join(f"{kind.count:,} {word(kind, 'kind')}" for kind in status.kinds) or "none"
-    rest = f"   VIPs: {kinds}   {events.limited:,} events kept back, {events.delivered:,} delivered"
+    rest = f"   VIPs: {kinds}   {events.limited:,} events held back, {events.delivered:,} delivered"
     return text.append(rest, "not bold default")
 
 

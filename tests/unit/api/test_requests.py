@@ -13,11 +13,11 @@ from arpguard.api.requests import RequestError
 from arpguard.v1 import agent_pb2 as pb
 from arpguard.verdict import Reason
 
-ADDRESS = "an IP address such as 192.0.2.10"
+ADDRESS = "must be an IP address such as 192.0.2.10"
 HOST = "must be a host's address, but "
-MAC = "a MAC address such as 02:00:00:00:00:aa"
-LINK = "the name of a network interface, at most 15 bytes"
-TIME = "a time from 1970 to 9999"
+MAC = "must be a MAC address such as 02:00:00:00:00:aa"
+LINK = "must be the name of a network interface, at most 15 bytes"
+TIME = "must be a time from 1970 to 9999"
 END_OF_TIME = 253402300799
 
 
@@ -93,7 +93,7 @@ def test_choice_is_the_member_with_the_number(number, member):
 
 @pytest.mark.parametrize("number", [-1, max(Reason) + 1, 2**31 - 1, -(2**31)])
 def test_number_of_no_member_is_refused_with_the_names(number):
-    with pytest.raises(RequestError, match=f"^reason: {number}: one of NOT_GUARDED, .*, {max(Reason).name}$"):
+    with pytest.raises(RequestError, match=f"^reason: {number}: must be one of NOT_GUARDED, .*, {max(Reason).name}$"):
         requests.read_choice("reason", number, Reason)
 
 
@@ -130,7 +130,7 @@ def test_page_size_is_coerced(asked, size):
 
 @pytest.mark.parametrize("asked", [-1, -(2**31)])
 def test_negative_page_size_is_refused(asked):
-    with pytest.raises(RequestError, match=rf"^page_size: {asked}: 0 \(for 100\) to 1000$"):
+    with pytest.raises(RequestError, match=rf"^page_size: {asked}: must be 0 to 1000 \(0 means 100\)$"):
         requests.read_cursor(pb.ListVipsRequest(page_size=asked), 3)
 
 
@@ -167,5 +167,5 @@ def test_token_of_another_list_is_refused(request_, numbers):
     assert caught.value.code is grpc.StatusCode.INVALID_ARGUMENT
     assert str(caught.value).startswith("page_token: ")
     assert str(caught.value).endswith(
-        ": next_page_token of the page before, for the same filter; empty for the first page"
+        ": must be the next_page_token of the previous page for the same filter, or empty for the first page"
     )

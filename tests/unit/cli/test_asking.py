@@ -98,9 +98,12 @@ def test_status_with_problems_exits_1(wrong, form, run, agent):
 
 
 def test_vip_that_is_guarded_nowhere_exits_1_with_the_agents_sentence(run, agent):
-    agent.prepared.answers["GetVip"] = (grpc.StatusCode.NOT_FOUND, "address: 192.0.2.1: guarded on no link of node-1")
+    agent.prepared.answers["GetVip"] = (
+        grpc.StatusCode.NOT_FOUND,
+        "address: 192.0.2.1: not guarded on any link of node-1",
+    )
 
-    assert run("vips", "192.0.2.1") == (1, "", "arpguard vips: ADDRESS: 192.0.2.1: guarded on no link of node-1\n")
+    assert run("vips", "192.0.2.1") == (1, "", "arpguard vips: ADDRESS: 192.0.2.1: not guarded on any link of node-1\n")
 
 
 @pytest.mark.parametrize(
@@ -119,7 +122,7 @@ def test_conflicts_exits_1_when_somebody_claims_what_is_not_theirs_for_certain(r
     found, out, _ = run("conflicts")
 
     assert found == code
-    assert out.count("perhaps its owner") == sum(reason != "CONFLICT" for reason in reasons)
+    assert out.count("perhaps the owner's") == sum(reason != "CONFLICT" for reason in reasons)
 
 
 @pytest.mark.parametrize(
@@ -167,8 +170,8 @@ def test_empty_lists_say_so(run, agent):
     assert said == [
         "no VIP is guarded\n",
         "no link is guarded\n",
-        "no decision was reported since the agent started\n",
-        "no claim by another host was heard since the agent started\n" + tables.UNHEARD + "\n",
+        "no decision has been reported since the agent started\n",
+        "no claim by another host has been heard since the agent started\n" + tables.UNHEARD + "\n",
         "no link of this node is guarded\n",
     ]
 
@@ -290,7 +293,7 @@ def test_follow_prints_each_and_what_was_lost_until_the_agent_stops(run, agent, 
     assert lines[4] == "1 decision lost: this reader was too slow"
     assert lines[3].split()[-7:] == ["eth0", "192.0.2.10", "answer", "answered", "request", "02:00:00:00:00:64", "3"]
     assert (code, err.count("\n")) == (3, 1)
-    assert f"{agent.target} stopped; the guard stays in the kernel" in err
+    assert f"the agent at {agent.target} stopped; the guard stays in the kernel" in err
     assert agent.prepared.requests[-1] == pb.WatchDecisionsRequest(
         filter=pb.DecisionFilter(vip="192.0.2.10"), include_recent=True
     )

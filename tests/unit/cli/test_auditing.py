@@ -60,7 +60,7 @@ def test_each_host_that_answers_has_a_line_and_the_wrong_vip_is_the_first(shown)
     assert rows[1][:4] == ["192.0.2.11", "eth0", "several", "node-1"]
     assert rows[2][0] == STRANGER
     assert rows[3][0] == "192.0.2.10"
-    assert rows[-1] == ["1 VIP of 2: the owner is not the only host that answers"]
+    assert rows[-1] == ["1 of 2 VIPs: the owner is not the only host that answers"]
 
 
 def test_page_shows_what_is_printed(run, agent):

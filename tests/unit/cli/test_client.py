@@ -20,8 +20,8 @@ def one_line(err: str) -> str:
 @pytest.mark.parametrize(
     ("command", "remedy"),
     [
-        ("status", "start it, name another with --address, or read the kernel's objects with --pin-dir"),
-        ("conflicts", "start it, or name another with --address"),
+        ("status", "start the agent, name another with --address, or read the kernel's objects with --pin-dir"),
+        ("conflicts", "start the agent, or name another with --address"),
     ],
 )
 def test_missing_socket_says_what_to_do(command, remedy, run, tmp_path):
@@ -39,7 +39,7 @@ def test_socket_that_nobody_listens_at_any_more(run, tmp_path):
     code, _, err = run("vips", "--address", f"unix://{path}")
 
     assert code == 3
-    assert f"no agent listens at unix://{path}: start it" in one_line(err)
+    assert f"no agent listens at unix://{path}: start the agent" in one_line(err)
 
 
 def test_port_that_nobody_listens_at(run):
@@ -49,7 +49,7 @@ def test_port_that_nobody_listens_at(run):
         code, _, err = run("links", "--address", target)
 
     assert code == 3
-    assert f"no agent listens at {target}: start it" in one_line(err)
+    assert f"no agent listens at {target}: start the agent" in one_line(err)
 
 
 def test_name_that_is_not_known(run):
@@ -109,7 +109,11 @@ def test_one_that_speaks_another_protocol(run):
             3,
             "{target} did not answer within 5 s: try again, or allow more with --timeout",
         ),
-        (grpc.StatusCode.UNIMPLEMENTED, 3, "the server at {target} is not an arpguard agent of this version"),
+        (
+            grpc.StatusCode.UNIMPLEMENTED,
+            3,
+            "the server at {target} is not an arpguard agent, or is one of another version",
+        ),
     ],
     ids=lambda value: value.name if isinstance(value, grpc.StatusCode) else "",
 )
@@ -174,7 +178,7 @@ def test_wrong_address_exits_2(target, run):
 
     assert (code, out) == (2, "")
     assert (
-        one_line(err) == f"arpguard: --address: {target}: must be unix:///PATH or HOST:PORT (also $ARPGUARD_ADDRESS)\n"
+        one_line(err) == f"arpguard: --address: {target}: must be unix:///PATH or HOST:PORT, in $ARPGUARD_ADDRESS too\n"
     )
 
 
@@ -182,7 +186,7 @@ def test_agent_and_pins_cannot_both_be_meant(run, tmp_path):
     code, _, err = run("status", "--address", "unix:///x", "--pin-dir", str(tmp_path))
 
     assert code == 2
-    assert "either --address or --pin-dir" in one_line(err)
+    assert "give either --address (an agent) or --pin-dir" in one_line(err)
 
 
 # ---- TLS ---------------------------------------------------------------------------------------------------------

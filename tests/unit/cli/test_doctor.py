@@ -76,7 +76,9 @@ def test_json_has_all_findings_and_the_worst_verdict(findings, verdict):
 
 
 def test_an_agent_that_is_not_there_is_said_to_be_missing(tmp_path):
-    assert doctor._ask_agent("").why == "grpc.listen in its configuration is empty, so the agent cannot be reached"
+    assert (
+        doctor._ask_agent("").why == "grpc.listen is empty in the agent's configuration, so the agent cannot be reached"
+    )
     missing = f"unix://{tmp_path}/none.sock"
     assert doctor._ask_agent(missing).why == f"no agent listens at {missing}"
     dead = tmp_path / "dead.sock"

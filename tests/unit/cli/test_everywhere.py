@@ -10,7 +10,7 @@ from arpguard.cli.render import page_width
 from arpguard.v1 import agent_pb2 as pb
 from support.cli import HOSTILE, VIP, lines_of, make_pki, tls_flags
 
-NOT_FOUND = (grpc.StatusCode.NOT_FOUND, "address: 192.0.2.10: guarded on no link of node-2")
+NOT_FOUND = (grpc.StatusCode.NOT_FOUND, "address: 192.0.2.10: not guarded on any link of node-2")
 FAULT = (grpc.StatusCode.INTERNAL, "bug")
 
 
@@ -162,7 +162,7 @@ def test_node_that_is_away_is_listed_and_the_others_answers_are_there(everywhere
     assert [row[0] for row in cells(out)[1:3]] == ["node-1", "node-2"]
     line = " ".join(out.splitlines()[4:])
     assert line.startswith("node-3: no agent listens at 127.0.0.3:")
-    assert line.endswith("start it, or say with --port where it listens")
+    assert line.endswith("start the agent, or say with --port where it listens")
 
 
 def test_node_without_an_address_is_listed(everywhere, home):
@@ -201,7 +201,7 @@ def test_address_that_one_node_does_not_guard_is_no_failure(everywhere, home, ot
 
     assert code == 0
     assert [row[1] for row in cells(out)[1:3]] == ["node-1", "node-3"]
-    assert out.splitlines()[-1] == "node-2: ADDRESS: 192.0.2.10: guarded on no link of node-2"
+    assert out.splitlines()[-1] == "node-2: ADDRESS: 192.0.2.10: not guarded on any link of node-2"
 
 
 def test_address_that_nobody_guards_exits_1(everywhere, home, others):
@@ -226,7 +226,7 @@ def test_standalone_agent_knows_of_no_other_node(run, agent):
     code, out, err = run("status", "--all-nodes")
 
     assert (code, out) == (2, "")
-    assert err == f"arpguard status: --all-nodes needs Kubernetes: the agent at {agent.target} knows no other node\n"
+    assert err == f"arpguard status: --all-nodes needs Kubernetes: the agent at {agent.target} runs without it\n"
 
 
 def test_agent_that_is_still_connecting_knows_no_node_yet(run, agent):

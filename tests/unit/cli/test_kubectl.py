@@ -31,7 +31,7 @@ from support.terminal import Terminal
 
 HOME = "arpguard"
 NODES = ("node-1", "node-2", "node-3")
-NOT_FOUND = (1, "ADDRESS: 192.0.2.10: guarded on no link of node-2")
+NOT_FOUND = (1, "ADDRESS: 192.0.2.10: not guarded on any link of node-2")
 NOT_ASKED = (
     "not asked for vips.json, links.json, conflicts.json, audit.json, decisions.json, doctor.json, maps.json, "
     "metrics.txt"
@@ -238,7 +238,10 @@ def test_documents_name_the_node_the_pod_and_what_is_wrong(kubectl, fleet):
 def test_agents_own_command_knows_the_options(kubectl, fleet, agents):
     for agent in agents.values():
         agent.prepared.answers["GetVip"] = pb.GetVipResponse(vips=[VIP])
-    agents["node-2"].prepared.answers["GetVip"] = (grpc.StatusCode.NOT_FOUND, "address: guarded on no link of node-2")
+    agents["node-2"].prepared.answers["GetVip"] = (
+        grpc.StatusCode.NOT_FOUND,
+        "address: not guarded on any link of node-2",
+    )
     assert kubectl("vips", "192.0.2.10", "--link", "eth0", "--kind", "owned")[0] == 0
 
     words = ("arpguard", "vips", "--output=json", "--link=eth0", "--kind=owned", "--", "192.0.2.10")
@@ -250,7 +253,7 @@ def test_address_that_some_nodes_do_not_guard_is_right(kubectl, fleet):
     code, out, _ = kubectl("vips", "192.0.2.10")
 
     assert code == 0
-    assert out.splitlines()[-1] == "node-2: ADDRESS: 192.0.2.10: guarded on no link of node-2"
+    assert out.splitlines()[-1] == "node-2: ADDRESS: 192.0.2.10: not guarded on any link of node-2"
 
 
 def test_address_that_no_node_guards_exits_1(kubectl, fleet):
@@ -674,14 +677,14 @@ def test_mode_says_which_nodes_have_not_followed_and_why(kubectl, fleet):
         ["node-3", "-", "no"],
     ]
     assert "mod: unknown setting" in out
-    assert out.splitlines()[-1] == "2 nodes of 3 not in mode enforce"
+    assert out.splitlines()[-1] == "2 of 3 nodes not in mode enforce"
 
 
 def test_mode_that_is_there_is_not_written(kubectl, config_map):
     before = config_map()["metadata"]["resourceVersion"]
     _, _, err = kubectl("mode", "observe", "--timeout", "0.1")
 
-    assert "says mode: observe already" in err
+    assert "already says mode: observe" in err
     assert config_map()["metadata"]["resourceVersion"] == before
 
 
@@ -700,7 +703,10 @@ def test_mode_that_is_no_line_of_its_own_is_left_as_it_is(text, kubectl, configu
     configured(text)
     code, out, err = kubectl("mode", "enforce")
 
-    why = "cannot change `mode` in ConfigMap arpguard/arpguard without rewriting it: write it as a line `mode: ...`"
+    why = (
+        "cannot change `mode` in ConfigMap arpguard/arpguard without rewriting the rest: "
+        "put it on a line of its own, `mode: ...`"
+    )
     assert (code, out, err) == (2, "", f"kubectl arpguard mode: {why}\n")
     assert config_map()["data"]["config.yaml"] == text
 

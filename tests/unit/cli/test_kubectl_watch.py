@@ -109,10 +109,10 @@ def test_node_that_is_lost_counts_no_more_and_is_named_with_the_reason():
     documents = a_document("node-1", foreign=["192.0.2.10"]), a_document("node-2", ["192.0.2.10"], problems=["old"])
     lines = drawn(a_moment(*documents, lost={"node-2": "no route to host"}))
 
-    assert lines[0] == "2 nodes   1 enforce   1 not heard   1 VIP   7 frames/s"
+    assert lines[0] == "2 nodes   1 enforce   1 no answer   1 VIP   7 frames/s"
     assert lines[1] == "node-2: no route to host"
     assert not any("old" in line for line in lines)
-    assert row(lines, "node-2")[:3] == ["node-2", "not heard", "-"]
+    assert row(lines, "node-2")[:3] == ["node-2", "no answer", "-"]
     assert [line.split()[0] for line in lines if line.startswith("node-")][1:] == ["node-2", "node-1"], (
         "the worst first"
     )
@@ -192,9 +192,9 @@ def test_view_fills_the_screen(size):
 
 
 def test_before_the_first_answer_nodes_are_there_already():
-    lines = drawn(a_moment(lost={"node-1": "not heard yet"}))
+    lines = drawn(a_moment(lost={"node-1": "no answer yet"}))
 
-    assert lines[:2] == ["1 node   1 not heard   0 VIPs   0 frames/s", "node-1: not heard yet"]
+    assert lines[:2] == ["1 node   1 no answer   0 VIPs   0 frames/s", "node-1: no answer yet"]
 
 
 # ---- streams -------------------------------------------------------------------------------------------------------
@@ -280,7 +280,7 @@ async def test_each_node_is_asked_for_documents():
 async def test_node_whose_stream_ends_is_lost_with_the_reason(stream, why, monkeypatch):
     monkeypatch.setattr(streaming, "AGAIN_S", 3600)
     cluster = Cluster(node_1=[says(a_document("node-1"))], node_2=[stream])
-    moments = await followed(cluster, lambda moments: moments.nodes and moments.lost.get("node-2") != "not heard yet")
+    moments = await followed(cluster, lambda moments: moments.nodes and moments.lost.get("node-2") != "no answer yet")
 
     assert list(moments.lost) == ["node-2"]
     assert moments.lost["node-2"].startswith(why)
@@ -290,7 +290,7 @@ async def test_node_whose_stream_ends_is_lost_with_the_reason(stream, why, monke
 async def test_node_that_says_nothing_is_lost(monkeypatch):
     monkeypatch.setattr(streaming, "AGAIN_S", 3600)
     moments = await followed(
-        Cluster(0, node_1=[says()]), lambda moments: "not heard yet" not in moments.lost.values(), PODS[:1]
+        Cluster(0, node_1=[says()]), lambda moments: "no answer yet" not in moments.lost.values(), PODS[:1]
     )
 
     assert moments.lost == {"node-1": "no word for 0.3 s: is the node up?"}

@@ -80,7 +80,10 @@ def test_agent_without_a_configuration_exits_2_and_says_what_to_name(run):
 @pytest.mark.parametrize(
     ("words", "wrong"),
     [
-        (["--config", "x"], "traces the claim protocol, which needs a cluster: give --configmap, or omit --trace"),
+        (
+            ["--config", "x"],
+            "traces the claim protocol, which needs a cluster: give --configmap or --kubeconfig, or omit --trace",
+        ),
         (
             ["--configmap", "arpguard/arpguard"],
             "cannot write /nowhere/trace: No such file or directory; name a file in a folder that exists",

@@ -128,7 +128,7 @@ def test_status_tells_the_essentials(ago):
 def test_status_without_an_agent_leaves_out_what_only_an_agent_knows():
     text = tables.status(pb.GetStatusResponse(node="node-1", version="1", mode=pb.MODE_OBSERVE))
 
-    assert "read from the pinned objects" in text
+    assert "pinned objects, read by arpguard" in text
     assert "only a running agent knows of problems" in text
     assert "no problems" not in text
     assert re.search("^fence +not needed$", text, re.MULTILINE)
@@ -138,10 +138,10 @@ def test_status_without_an_agent_leaves_out_what_only_an_agent_knows():
 def test_status_tells_the_fence_of_the_voucher_too_where_the_kernel_is_bound_to_one():
     answer = pb.GetStatusResponse(fence_left={"seconds": 41}, voucher_fence_left={"nanos": 550_000_000})
 
-    assert "fence     API 41s, voucher 0.55s left" in lines_of(tables.status(answer))
+    assert "fence   API 41s, voucher 0.55s left" in lines_of(tables.status(answer))
     assert tables.fence(answer) == "0.55s"
     answer.kubernetes.vouching.voucher = "node-3"
-    assert "fence     API 41s, voucher node-3 0.55s left" in lines_of(tables.status(answer))
+    assert "fence   API 41s, voucher node-3 0.55s left" in lines_of(tables.status(answer))
 
 
 def test_explanation_tells_whose_fence_the_second_one_is():
@@ -196,7 +196,7 @@ def test_claim_that_is_perhaps_the_owners_says_so(ago):
     claim = pb.Conflict(mac="02:00:00:00:00:99", last_time=ago(0), count=2, reason=pb.REASON_UNVERIFIED_CLAIM)
     text = tables.vip_details(pb.GetVipResponse(vips=[pb.Vip(last_conflict=claim)]))
 
-    assert "  last claim  02:00:00:00:00:99, 0s ago, 2 reports, perhaps its owner" in lines_of(text)
+    assert "  last claim  02:00:00:00:00:99, 0s ago, 2 reports, perhaps the owner's" in lines_of(text)
 
 
 @pytest.mark.parametrize(("kind", "shown"), [(pb.KIND_OWNED, True), (pb.KIND_FOREIGN, False)], ids=["owned", "foreign"])
@@ -292,7 +292,7 @@ def test_explanation_tells_frames_meanings_and_the_chain():
         "  state   valid: no other node may take it",
         "  moved   2 times",
     ]
-    assert "fence: 1s left of the right to answer" in lines
+    assert "fence: 1s left until the right to answer ends" in lines
 
 
 def test_explanation_tells_the_owners_mac_and_that_a_fence_is_needed():
@@ -402,7 +402,7 @@ def test_status_tells_who_vouches_for_whom(ago):
     lines = status_lines(ago, vouching=vouching)
 
     assert "voucher      node-2, for 1m 0s, timeout 0.6s" in lines
-    assert "vouches for  node-3, for 1m 5s, timeout 1s; 99.9 % of gaps up to 0.06s, the longest 0.08s" in lines
+    assert "vouches for  node-3, for 1m 5s, timeout 1s; grant gaps: 99.9 % up to 0.06s, longest 0.08s" in lines
     assert "tests        node-4, for 5s, timeout 1s; nothing has come back yet" in lines
     assert "vouching     left 1 voucher, was revoked 0 times, found 2 nodes dead" in lines
 
@@ -429,8 +429,8 @@ def test_status_says_nothing_of_vouching_where_it_is_off(ago):
     ("changes", "text"),
     [
         ({}, "none yet"),
-        ({"renewal_problem": "timed out"}, "none yet, and not renewed since: timed out"),
-        ({"yielding": True}, "another agent uses the node name node-1: this one is silent"),
+        ({"renewal_problem": "timed out"}, "none yet: timed out"),
+        ({"yielding": True}, "another agent uses the node name node-1: this agent is silent"),
     ],
     ids=["none", "problem", "yielding"],
 )
@@ -556,7 +556,7 @@ def test_host_whose_claim_is_perhaps_the_owners_is_not_said_to_be_outside(ago):
     )
     text = tables.conflicts(pb.ListConflictsResponse(conflicts=[found]))
 
-    assert "perhaps its owner" in text
+    assert "perhaps the owner's" in text
     assert "unknown" in text
     assert "outside" not in text
 

@@ -242,7 +242,7 @@ def test_view_fits_the_screen(size, text, trouble):
 
 @pytest.mark.parametrize("size", [(59, 40), (120, 11)], ids=str)
 def test_screen_that_is_too_small_says_so(size):
-    assert drawn(a_sample(), *size) == ["too small: make it at least 60x12"]
+    assert drawn(a_sample(), *size) == ["screen too small: make it at least 60x12"]
 
 
 @pytest.mark.parametrize(("rate", "shown"), [(0.9, "1 frame/s "), (0.2, "0 frames/s "), (2, "2 frames/s ")], ids=str)

@@ -59,7 +59,7 @@ def _decisions(answers: Sequence[tuple[str, pb.ListDecisionsResponse]], limit: i
     found.sort(key=lambda row: (row[1].last_time.seconds, row[1].last_time.nanos), reverse=True)
     rows = [(node, *tables.decision_row(decision), decision.count) for node, decision in found[:limit]]
     head = ("NODE", *tables.DECISION_COLUMNS, "COUNT")
-    nothing = tables.nothing("decision", filters, "was reported since the agents started")
+    nothing = tables.nothing("decision", filters, "has been reported since the agents started")
     return render.table(head, rows, "REASON", tables.SPARE_OF_DECISIONS) if rows else nothing
 
 

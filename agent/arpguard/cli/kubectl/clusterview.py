@@ -87,7 +87,7 @@ def _title(moment: ClusterMoment) -> Text:
         for mode, count in sorted(modes.items(), reverse=True)
     ]
     if moment.lost:
-        parts.append(Text(f"{len(moment.lost)} not heard", _BAD))
+        parts.append(Text(f"{len(moment.lost)} no answer", _BAD))
     parts.append(Text(counted(len(moment.vips), "VIP")))
     parts.append(Text(screen.rate(moment.per_second)))
     if not moment.lost and not moment.problems:
@@ -117,7 +117,7 @@ def _name(row: NodeRow) -> Text:
 
 def _mode_of_node(row: NodeRow) -> Text:
     if row.moment is None:
-        return Text("not heard", _BAD)
+        return Text("no answer", _BAD)
     status = row.moment.status
     return in_style(word(status, "mode"), MODE_STYLE.get(status.mode, ""))
 

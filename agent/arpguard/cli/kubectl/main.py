@@ -26,8 +26,8 @@ from arpguard.cli.parser import Parser
 from arpguard.cli.running import run
 
 _EPILOG = (
-    "exit codes: 0 ok, 1 a check failed, or a node did not answer, 2 bad usage or configuration, 3 the API server, "
-    "or every node, cannot be reached"
+    "exit codes: 0 ok, 1 a check failed, or a node did not answer, 2 bad usage or configuration, 3 the API server is "
+    "unreachable, or all nodes are"
 )
 _KNOWN = {**KNOWN, "node": "nodes"}
 _ASKED = "Asks all nodes in parallel, through the API server, and says which do not answer, and why. "
@@ -78,12 +78,12 @@ def _add_cluster(parser: argparse.ArgumentParser, timeout_s: float = 15.0) -> No
 def _add_nodes(parser: argparse.ArgumentParser) -> None:
     """Adds which nodes to ask."""
     parser.add_argument(
-        "--node", action="append", default=[], metavar="NODE", help="only this node; may be given again (default: all)"
+        "--node", action="append", default=[], metavar="NODE", help="only this node; may be repeated (default: all)"
     )
 
 
 def _add_no_ask(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--no-ask", action="store_true", help="do not ask the segment for VIPs")
+    parser.add_argument("--no-ask", action="store_true", help="do not ask the segment who answers for the VIPs")
 
 
 def _add_mode(parser: argparse.ArgumentParser) -> None:
@@ -136,16 +136,15 @@ _COMMANDS = (
     Subcommand(
         "decisions",
         "recent decisions of all nodes, or live ones",
-        "Shows recent decisions of all nodes, newest first. With --follow, shows the last few, oldest first, and "
-        "then new ones as they come. Sorts them by the clocks of the nodes. With --follow, says when it loses a "
-        "node, and tries it again.",
+        "Shows recent decisions of all nodes, newest first, by the clocks of the nodes. With --follow, shows the last "
+        "few, oldest first, and then new ones as they come; says when it loses a node, and tries it again.",
         lazily("kubectl.asking", "show_decisions"),
         (_add_cluster, _add_nodes, add_decision_arguments),
     ),
     Subcommand(
         "conflicts",
-        "hosts that claimed a VIP, as each node heard it",
-        "Shows the claims of VIPs by other hosts, newest first. Exit code 1: a claim certainly came from a host that "
+        "claims to VIPs by other hosts, as each node heard them",
+        "Shows the claims to VIPs by other hosts, newest first. Exit code 1: a claim certainly came from a host that "
         "is not the owner, or came from a cluster node; or a node did not answer.",
         lazily("kubectl.asking", "show_conflicts"),
         (_add_cluster, _add_nodes, add_conflict_arguments),
@@ -161,8 +160,8 @@ _COMMANDS = (
     Subcommand(
         "watch",
         "a live view of the cluster",
-        "Shows each node with its mode, every VIP with its owner and the node that answers for it, claims of other "
-        "hosts, and the problems of all nodes, full screen, until q or Ctrl-C; ? lists the keys. Says when it loses a "
+        "Fills the screen, until q or Ctrl-C, with each node and its mode, every VIP with its owner and the node that "
+        "answers for it, claims by other hosts, and the problems of all nodes; ? lists the keys. Says when it loses a "
         "node, and tries it again every 5 s.",
         lazily("kubectl.watch", "watch"),
         (_add_cluster, _add_nodes, partial(add_interval, default_s=2.0)),
@@ -171,7 +170,7 @@ _COMMANDS = (
         "doctor",
         "check all nodes for problems with VIPs",
         "Runs `arpguard doctor` on each node, and shows the nodes and their problems, worst first; a problem that "
-        "several nodes share is one line. Changes nothing. Exit code 1: a check is bad, or a node did not "
+        "several nodes share takes one line. Changes nothing. Exit code 1: a check is bad, or a node did not "
         "answer.",
         lazily("kubectl.doctor", "run_doctor"),
         (partial(_add_cluster, timeout_s=60.0), _add_nodes, _add_no_ask, add_output),
@@ -207,8 +206,8 @@ _COMMANDS = (
         "completion",
         "print a completion script for a shell",
         "Prints a completion script for `kubectl-arpguard`, the plugin's own command. Bash: source <(kubectl "
-        "arpguard completion bash). To complete after `kubectl`: docs/kubectl.md. Completes VIPs, links and nodes of "
-        "the current context, in the namespace arpguard.",
+        "arpguard completion bash). For completion after `kubectl`, see docs/kubectl.md. Completes VIPs, links and "
+        "nodes of the current context, in the namespace arpguard.",
         _complete,
         (partial(add_shell, known=_KNOWN.values()),),
     ),

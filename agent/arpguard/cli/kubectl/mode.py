@@ -41,7 +41,7 @@ def run_mode(options: argparse.Namespace) -> int:
     late = [each for each in heard if not _has_followed(each, options.mode)]
     if not late:
         return exits.OK
-    verdict = f"{counted(len(late), 'node')} of {len(heard)} not in mode {options.mode}"
+    verdict = f"{len(late)} of {counted(len(heard), 'node')} not in mode {options.mode}"
     print(f"\n{render.bad(verdict)}")
     return exits.NOT_RIGHT
 
@@ -53,7 +53,7 @@ async def _switch(client: Client, namespace: str, mode: str) -> None:
         before = _text(found, namespace)
         after = _edited(before, mode, f"ConfigMap {namespace}/{_NAME}")
         if after == before:
-            sys.stderr.write(f"ConfigMap {namespace}/{_NAME} says mode: {mode} already\n")
+            sys.stderr.write(f"ConfigMap {namespace}/{_NAME} already says mode: {mode}\n")
             return
         found["data"][CONFIG_KEY] = after
         try:
@@ -84,7 +84,7 @@ def _edited(text: str, mode: str, source: str) -> str:
         parse_config(edited, source)
     except ConfigError:
         parse_config(text, source)
-        why = f"cannot change `mode` in {source} without rewriting it: write it as a line `mode: ...`"
+        why = f"cannot change `mode` in {source} without rewriting the rest: put it on a line of its own, `mode: ...`"
         raise AskError(exits.USAGE, why) from None
     return edited
 

@@ -28,7 +28,7 @@ T = TypeVar("T")
 # What a kube-apiserver says of a kubelet to which it has no connection.
 _DIALED = re.compile(r'Internal error occurred: error (?:sending request: Post "[^"]*"|dialing backend): (dial .*)')
 _AT_ONCE = 30  # a connection each; the client has 32
-_RIGHTS = "see docs/kubectl.md for the rights it needs"
+_RIGHTS = "docs/kubectl.md lists the rights that you need"
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ class ReachedAgents:
         def take(data: bytes) -> None:
             out.extend(data)
             if len(out) > MAX_BODY_BYTES:
-                raise AskError(exits.UNREACHABLE, f"wrote more than {MAX_BODY_BYTES} bytes")
+                raise AskError(exits.UNREACHABLE, f"its answer has more than {MAX_BODY_BYTES} bytes")
 
         try:
             async with asyncio.timeout(self.timeout_s):
@@ -124,7 +124,7 @@ def _why_not(pod: AgentPod, text: str) -> str:
     dialed = _DIALED.fullmatch(text)
     if dialed:
         return f"the API server cannot reach its kubelet: {dialed[1]}"
-    return f"its Pod {pod.name} cannot be asked: {text}"
+    return f"cannot run a command in its Pod {pod.name}: {text}"
 
 
 def _reason(ended: Ended) -> str:

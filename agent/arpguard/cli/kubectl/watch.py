@@ -20,7 +20,7 @@ from arpguard.errors import ArpguardError
 from arpguard.kube.errors import ClusterError
 from arpguard.kube.pods import AgentPod, read_agent_pods
 
-_ASKED = "not heard yet"
+_ASKED = "no answer yet"
 _SENSELESS = "its answer is not valid: is its agent of another version?"
 _OLDER = "its agent is of an older version, which has no `arpguard watch -o json`"
 _LATE = 3  # intervals without a word

@@ -11,10 +11,10 @@ from arpguard.cli.options import Subcommand, add_choice, add_output, lazily, up_
 from arpguard.names import is_subdomain
 from arpguard.verdict import Reason, Verdict
 
-_TEXT = """Runs every ARP and neighbour discovery frame of a capture through the guard's own BPF programs with a
-configuration, and shows what they decide, which addresses more than one MAC answered for, and which of these answers
-would have passed with a guard on every node. Attaches, sends and keeps nothing, and touches no interface; loading the
-programs needs root. Exit code 1: more than one MAC answered for an address."""
+_TEXT = """Runs every ARP and neighbour discovery frame of a capture through the guard's own BPF programs, under
+the given configuration, and shows what they decide, which addresses more than one MAC answered for, and which of these
+answers would have passed with a guard on every node. Attaches, sends and keeps nothing, and touches no interface;
+loading the programs needs root. Exit code 1: more than one MAC answered for an address."""
 REPLAY_EXAMPLES = """examples:
   arpguard replay capture.pcap --config config.yaml
   arpguard replay capture.pcap --config config.yaml --summary
@@ -26,7 +26,7 @@ REPLAY_EXAMPLES = """examples:
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", metavar="FILE", help="pcap or pcapng, also gzipped; - reads standard input")
+    parser.add_argument("file", metavar="FILE", help="pcap or pcapng, gzipped or not; - reads standard input")
     parser.add_argument("--config", type=Path, required=True, metavar="FILE", help="configuration (YAML)")
     _add_scene(parser)
     _add_choice_of_frames(parser)
@@ -51,7 +51,8 @@ def _add_scene(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="[NODE=]MAC",
         help="a MAC of this node on the captured link: frames from it are outgoing, all others incoming. NODE=MAC "
-        "names another node's, to show which of its frames its guard would have let through. May be given again",
+        "gives a MAC of another node, to show which of that node's frames its guard would have let through. May be "
+        "repeated",
     )
     scene.add_argument(
         "--own-address",
@@ -59,7 +60,8 @@ def _add_scene(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="IP",
-        help="this node's address on the link, which replaces a VIP in outgoing requests (default: a dummy)",
+        help="this node's address on the link, which replaces a VIP as the sender of outgoing requests (default: a "
+        "placeholder)",
     )
 
     scene.add_argument(
@@ -68,11 +70,12 @@ def _add_scene(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="ADDRESS=NODE",
-        help="assume that NODE was elected to own ADDRESS, even if no file makes it a VIP; may be given again",
+        help="assume that NODE was elected to own ADDRESS, even if the configuration does not make it a VIP; may be "
+        "repeated",
     )
 
     scene.add_argument(
-        "--mode", choices=("observe", "enforce"), default="", help="use this mode instead of every configured one"
+        "--mode", choices=("observe", "enforce"), default="", help="use this mode, whatever the configuration says"
     )
 
 
@@ -83,7 +86,7 @@ def _add_choice_of_frames(parser: argparse.ArgumentParser) -> None:
         "--vlan",
         type=up_to(4094, "a VLAN, 1 to 4094"),
         metavar="VID",
-        help="only frames of this VLAN, judged as on its VLAN device",
+        help="only frames of this VLAN, judged as if on its VLAN device",
     )
     frames.add_argument("--all", action="store_true", help="also show decisions that are not about a VIP")
     frames.add_argument("--vip", type=_address, metavar="IP", help="show only decisions about this VIP")

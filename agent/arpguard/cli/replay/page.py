@@ -206,7 +206,7 @@ def summary(story: Story) -> str:
         blocks.append(table(_VIP_COLUMNS, [_vip_row(story, vip) for vip in vips], yielding="DECISIONS"))
     blocks += [_vip_block(story, vip) for vip in vips if vip.address in ledger.guarded.found]
     for address, macs in others.items():
-        title = f"{address}, not in the configuration and worth guarding: answered by {_answered_by(macs).text}"
+        title = f"{address}, not in the configuration, but worth guarding: answered by {_answered_by(macs).text}"
         blocks.append(f"{strong(title)}\n{_mac_table(story, address, macs)}")
     return "\n\n".join([*blocks, _verdict(ledger)])
 
@@ -303,7 +303,7 @@ def with_the_guard(story: Story, vip: Vip) -> str:
 
 def _speaker(story: Story, vip: Vip) -> str:
     if vip.owner.kind is OwnerKind.EXTERNAL:
-        return "no node answers, only the host outside"
+        return "only the host outside the cluster answers"
     owner = story.owner(vip)
     if vip.elected and vip.address not in story.scene.owners:
         return "no node answers until one is elected"
@@ -324,24 +324,25 @@ def _notes_about_owners(story: Story) -> Iterator[str]:
     scene, vips = story.scene, story.ledger.vips.values()
     unknown = [vip for vip in vips if vip.elected and vip.address not in scene.owners]
     if not vips:
-        yield "the configuration names no VIP, and Services are in no file: --owner ADDRESS=NODE makes one"
+        yield "the configuration names no VIP, and replay reads no Services: --owner ADDRESS=NODE makes ADDRESS a VIP"
     if unknown:
         yield (
             f"{counted(len(unknown), 'VIP')} with the owner `elect`, such as {unknown[0].address}: no capture says "
             "which node the cluster elected; --owner ADDRESS=NODE assumes one"
         )
     if scene.owners:
-        yield "replay assumes that the node named by --owner is elected, and that its fence has not passed"
+        yield "replay assumes that each node named by --owner is elected, and that its fence has not passed"
 
 
 def _notes_about_macs(story: Story) -> Iterator[str]:
     if story.scene.own_mac is None:
         yield (
-            f"this node's MAC is not given (--mac MAC): {PLACEHOLDER_MAC} stands for it in answers. Frames to its "
-            "real MAC count as another host's, and frames from it as incoming, unless the capture says otherwise"
+            f"this node's MAC is not given (--mac MAC): {PLACEHOLDER_MAC} stands for it in answers. Frames to the "
+            "node's real MAC count as frames to another host, and frames from it as incoming, unless the capture says "
+            "otherwise"
         )
     if any(seen.unjudged for macs in story.ledger.guarded.found.values() for seen in macs.values()):
-        yield "--mac NODE=MAC assigns MACs to nodes, and so shows which of their frames the guard lets through"
+        yield "--mac NODE=MAC assigns a MAC to a node, so that replay shows which of its frames the guard lets through"
 
 
 def _notes_about_links(story: Story) -> Iterator[str]:
@@ -362,12 +363,12 @@ def _some(names: Iterable[str]) -> str:
 def _notes_about_frames(ledger: Ledger) -> Iterator[str]:
     if ledger.tagged:
         yield (
-            f"{ledger.tagged:,} frames with VLAN tags pass, as on a parent link; --vlan VID judges them as that VLAN's "
-            "device would"
+            f"{ledger.tagged:,} frames with VLAN tags pass, as they do on the parent link; --vlan VID judges them as "
+            "that VLAN's device would"
         )
     if ledger.passed[Passed.OTHER_TYPE]:
         types = _some(map(str, ledger.linktypes))
-        yield f"replay reads only Ethernet, also in Linux cooked captures; it skipped frames of link type {types}"
+        yield f"replay reads only Ethernet frames, even in Linux cooked captures: it skipped those of link type {types}"
     missed = ledger.guarded.missed + ledger.others.missed
     if missed:
         yield f"too many addresses and MACs to count them all: {missed:,} claims are in no table"
@@ -376,7 +377,7 @@ def _notes_about_frames(ledger: Ledger) -> Iterator[str]:
 def _verdict(ledger: Ledger) -> str:
     doubled = ledger.doubled()
     if not doubled:
-        return str(good("no address had more than one MAC answer for it"))
+        return str(good("at most one MAC answered for each address"))
     listed = ", ".join(map(str, list(doubled)[:_MOST_MACS])) + (", ..." if len(doubled) > _MOST_MACS else "")
     return str(bad(f"more than one MAC answered for {len(doubled)} address{'es' * (len(doubled) > 1)}: {listed}"))
 
