@@ -204,7 +204,7 @@ vips:
         ("lease: {vouching: {key: x}}", "lease.vouching.key: unknown key; known: secret, ethertype, profile"),
         ("lease: {vouching: {secret: a/b}}", "lease.vouching.secret: must be the name of a Secret (lower case lett"),
         ("lease: {vouching: {profile: auto}}", "lease.vouching.profile: must be fast, default or slow, not auto"),
-        ("bpf: {max_entries: 0}", "bpf.max_entries: must be a number from 1 to 1048576, not 0; each costs about 50"),
+        ("bpf: {max_entries: 0}", "bpf.max_entries: must be a number from 1 to 1048576, not 0; each costs about 60"),
         ("bpf: {pin_dir: arpguard}", "bpf.pin_dir: must be an absolute folder below a BPF file system such as /sys"),
         ("bpf: {pin_dir: /sys/fs/bpf/../etc}", "bpf.pin_dir: must be an absolute folder below a BPF file system su"),
         ("metrics: {listen: everywhere}", "metrics.listen: must be HOST:PORT such as 0.0.0.0:9469, or off, not eve"),

@@ -352,7 +352,7 @@ _BPF = section(
         "pin_dir": scalar(
             _pin_dir, "an absolute folder below a BPF file system such as /sys/fs/bpf/arpguard", _ABSOLUTE
         ),
-        "max_entries": number(1 << 20, "each costs about 500 bytes for each CPU"),
+        "max_entries": number(1 << 20, "each costs about 600 bytes for each CPU"),
     },
 )
 
