@@ -374,7 +374,7 @@ async def test_speakers_that_delete_each_others_objects_move_a_vip_a_few_times_o
             scene.delete("/apis/metallb.io/v1beta1/namespaces/metallb-system/servicel2statuses/l2-gjzc2")
         await until(lambda: here.kernel.kind(FOLLOWED) is Kind.DELEGATED)
         await until(lambda: there.kernel.kind(FOLLOWED) is Kind.FOREIGN)
-        await until(lambda: here.says("name worker-1 and worker-2 in turn; worker-1 is followed until"))
+        await until(lambda: here.says("name worker-1 and worker-2 in turn; the agents follow worker-1 until"))
 
         writes = [told for told in there.kernel.told if told.startswith("entry")]
         assert len(writes) <= 2 * (MOST + 2), writes
