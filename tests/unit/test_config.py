@@ -198,7 +198,7 @@ vips:
         ),
         ("lease: {duration: 3}", "lease.duration: must be a duration such as 3s or 500ms, not 3"),
         ("lease: {margin: 3s}", "lease.margin: must be more than 0 and less than the duration, not 3s"),
-        ("lease: {renew: 2s}", "lease.renew: must be more than 0 and less than the duration less the margin, not 2"),
+        ("lease: {renew: 2s}", "lease.renew: must be more than 0 and less than the duration minus the margin, not "),
         ("lease: {vouching: on}", "lease.vouching: must be off, auto, or a mapping with secret, ethertype, profile"),
         ("lease: {vouching: [auto]}", "lease.vouching: must be off, auto, or a mapping with secret, ethertype, pro"),
         ("lease: {vouching: {key: x}}", "lease.vouching.key: unknown key; known: secret, ethertype, profile"),

@@ -328,7 +328,7 @@ def _lease(raw: Raw, place: Place) -> model.LeaseConfig:
     lease = model.LeaseConfig(**{f"{name}_ns": value for name, value in found.items()}, vouching=vouching)
     for name, value, what, limit in (
         ("margin", lease.margin_ns, "duration", lease.duration_ns),
-        ("renew", lease.renew_ns, "duration less the margin", lease.duration_ns - lease.margin_ns),
+        ("renew", lease.renew_ns, "duration minus the margin", lease.duration_ns - lease.margin_ns),
     ):
         if not 0 < value < limit:
             place.under(name).wrong(f"{value / 1e9:g}s", f"more than 0 and less than the {what}")

@@ -176,7 +176,7 @@ class Answerer:
 
     def __str__(self) -> str:
         if self.claimant == OUTSIDE:
-            return str(self.mac) if self.fits else f"{self.mac} (a host outside)"
+            return str(self.mac) if self.fits else f"{self.mac} (a host outside the cluster)"
         return f"{self.mac} ({self.claimant})"
 
 

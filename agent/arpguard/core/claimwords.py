@@ -74,17 +74,17 @@ def _refused(candidates: Iterable[Candidate]) -> Iterator[str]:
 
 
 def _claim_steps(address: Address, holder: Holder, candidates: tuple[Candidate, ...], now_ns: int) -> Iterator[str]:
-    name, since = holder.node or "nobody", _since(holder, now_ns)
+    name, since = holder.node, _since(holder, now_ns)
     free = "any eligible node may take the VIP, the first choice first"
+    before = f"{name} falls silent first, then the claim goes, and then" if name else "once it is gone,"
     texts = {
         ClaimState.VALID: f"{name} holds the claim{since}",
         ClaimState.VOID: f"the claim names {name}, but in an epoch that has ended (void): {free}",
         ClaimState.RELEASED: f"the last holder has released the claim{since}: {free}",
         ClaimState.EXTERNAL: f"{holder.external} has {address}, and is not a node of the cluster{since}: no node takes "
-        "the VIP before that host falls silent",
+        "the VIP until that host falls silent",
         ClaimState.UNREADABLE: f"the claim cannot be read, so no node takes the VIP: {holder.unreadable}",
-        ClaimState.DELETING: f"the claim is being deleted, by hand: {name} falls silent first, then the claim goes, "
-        f"and then {free}",
+        ClaimState.DELETING: f"the claim is being deleted, by hand: {before} {free}",
         ClaimState.NONE: f"no node has claimed {address} yet: {free}",
         ClaimState.UNKNOWN: "the agent does not know yet whether the claim is valid",
     }

@@ -692,9 +692,13 @@ def test_claims_of_one_vip_are_one_finding_that_names_each_mac():
     ("problem", "ago_s", "repeated"),
     [
         (CONTESTED.format(vip=VIP), 5.0, False),
-        (f"audit: {STRANGERS[0]} (a host outside) answers for {VIP}, and so does another host", 5.0, False),
-        (f"audit: {STRANGERS[0]} (a host outside) answers for {VIP}, and so does another host", 3600.0, True),
-        (f"audit: {STRANGERS[1]} (a host outside) answers for {VIP}, and so does another host", 5.0, True),
+        (f"audit: {STRANGERS[0]} (a host outside the cluster) answers for {VIP}, and so does another host", 5.0, False),
+        (
+            f"audit: {STRANGERS[0]} (a host outside the cluster) answers for {VIP}, and so does another host",
+            3600.0,
+            True,
+        ),
+        (f"audit: {STRANGERS[1]} (a host outside the cluster) answers for {VIP}, and so does another host", 5.0, True),
         (CONTESTED.format(vip="192.0.2.51"), 5.0, True),
         (f"audit: {STRANGERS[0]} answers for {VIP}1 and 192.0.2.5, and so does another host", 5.0, True),
         (f"audit: {STRANGERS[0]} answers for 192.0.2.5, {VIP}, and so does another host", 5.0, False),

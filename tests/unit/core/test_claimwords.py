@@ -97,7 +97,7 @@ def test_claim_is_worth_what_keeps_others_from_it_first(changes, state):
         ),
         (
             replace(HELD, node="", external=MAC),
-            [f"{MAC} has {VIP}, and is not a node of the cluster: no node takes the VIP before that host falls silent"],
+            [f"{MAC} has {VIP}, and is not a node of the cluster: no node takes the VIP until that host falls silent"],
         ),
         (
             replace(HELD, unreadable="its epoch is no UUID"),
@@ -107,6 +107,7 @@ def test_claim_is_worth_what_keeps_others_from_it_first(changes, state):
             replace(HELD, deleting=True),
             [f"the claim is being deleted, by hand: n1 falls silent first, then the claim goes, and then {FREE}"],
         ),
+        (replace(HELD, node="", deleting=True), [f"the claim is being deleted, by hand: once it is gone, {FREE}"]),
         (Holder(known=True), [f"no node has claimed 192.0.2.50 yet: {FREE}"]),
         (Holder(), ["the agent does not know yet whether the claim is valid"]),
     ],

@@ -89,7 +89,7 @@ def kernel(picture: Picture) -> Iterator[Finding]:
     elif not machine.jited:
         yield warn(
             f"Linux {machine.release}; BPF programs are interpreted",
-            why="each frame costs several times as much",
+            why="each frame costs several times as much CPU time",
             fix="turn the JIT compiler on",
             commands=(shell("sysctl", "-w", "net.core.bpf_jit_enable=1"),),
         )

@@ -96,7 +96,7 @@ def _to_silence(picture: Picture, vip: Address, links: list[Link]) -> tuple[str,
     lines = [line for link in links for line in silencing(picture, link)]
     if not picture.bound_on(vip):
         return "turn proxy_arp off", tuple(lines)
-    words = "guard it (add it to `vips:`); or, if another host is to answer, let the kernel answer only for "
+    words = "guard it (add it to `vips:`); or, if another host should answer, let the kernel answer only for "
     return words + "addresses of the link that receives the request", tuple(lines)
 
 
@@ -303,7 +303,7 @@ def _answered(
             f"{seen}, but the owner is {_who(owner, names)}",
             str(vip),
             "another host has taken the address, or the owner has a new NIC",
-            "find the host by its MAC in the switch's table; correct the owner if it is the right one",
+            "find the host by its MAC in the switch's table; correct the owner if that host is the right one",
         )
 
     strangers = [mac for mac in macs if mac not in names]
