@@ -100,6 +100,9 @@ def vip_refusal(address: Address) -> str | None:
         (address == IPv4Address("255.255.255.255"), "is the broadcast address"),
         (address.is_link_local, "is a link-local address"),
         (getattr(address, "ipv4_mapped", None) is not None, "is an IPv4 address in IPv6 form"),
-        (getattr(address, "scope_id", None) is not None, "has a zone, which names a link of some host"),
+        (
+            getattr(address, "scope_id", None) is not None,
+            "has a zone (the part after %), which is valid on one host only",
+        ),
     )
     return next((text for holds, text in refusals if holds), None)

@@ -73,4 +73,6 @@ class ListenError(ArpguardError):
     """The agent cannot listen at an address of the configuration."""
 
     def __init__(self, address: str, why: str, setting: str) -> None:
-        super().__init__(f"cannot listen at {address} ({why}): change {setting}, or stop the program that uses it")
+        super().__init__(
+            f"cannot listen on {address} ({why}): change {setting}, or stop the program that uses this address"
+        )

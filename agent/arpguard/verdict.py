@@ -85,7 +85,7 @@ class Reason(IntEnum):
     STALE_EPOCH = (
         9,
         Verdict.SUPPRESS,
-        "this node's entry for the VIP is from another epoch than its present one, so it no longer counts",
+        "this node's entry for the VIP is not from the node's present epoch, so the entry no longer counts",
     )
     FOREIGN = 10, Verdict.SUPPRESS, "another node owns the VIP"
     EXTERNAL = 11, Verdict.SUPPRESS, "a host outside the cluster owns the VIP"
@@ -94,12 +94,18 @@ class Reason(IntEnum):
     BAD_SENDER = (
         14,
         Verdict.SUPPRESS,
-        "this node owns the VIP, but cannot reply: sender MAC zero or a group address, or sender IP not a host's",
+        (
+            "this node owns the VIP, but cannot reply: the sender MAC is zero or a group address, or the sender IP is "
+            "not a host's"
+        ),
     )
     NOT_STRICT = (
         15,
         Verdict.SUPPRESS,
-        "this node owns the VIP, but need not answer: htype 6, an odd destination, nested tags or extension headers",
+        (
+            "this node owns the VIP, but need not answer: htype 6, an unusual destination, nested tags or extension "
+            "headers"
+        ),
     )
     OTHER_HOST = (
         16,

@@ -163,7 +163,7 @@ def test_every_node_explains_an_elected_vip_alike(bench):
         assert (story.claim.holder, story.claim.state) == (owner.name, pb.Claim.STATE_VALID)
         assert [candidate.node for candidate in story.candidates if candidate.chosen] == [owner.name]
         assert list(story.candidates) == list(stories[0].candidates)
-        assert f"{owner.name} renews its heartbeat in time" in story.steps
+        assert f"{owner.name} renews its lease in time" in story.steps
 
 
 def test_node_that_may_not_own_it_is_named_with_the_reason(api, bench):

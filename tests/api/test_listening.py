@@ -73,7 +73,9 @@ def guards_without(agent: AgentProcess, url: str, why: str) -> None:
     """The guard comes up all the same, and says what is in the way of its API."""
     agent.start()
     agent.wait_for()
-    agent.wait_for(f"problem: cannot listen at {url} ({why}): change grpc.listen, or stop the program that uses it")
+    agent.wait_for(
+        f"problem: cannot listen on {url} ({why}): change grpc.listen, or stop the program that uses this address"
+    )
 
 
 def answers(agent: AgentProcess, url: str) -> bool:
@@ -201,7 +203,7 @@ def test_port_in_use_keeps_nothing_but_itself_from_being_served(pair, agent):
         with an_api(agent) as api:
             until(lambda: [text for text in api.GetStatus().problems if "50052" in text])
             assert api.ListVips().vips[0].kind == pb.KIND_OWNED
-    agent.wait_for("solved: cannot listen at 127.0.0.1:50052")
+    agent.wait_for("solved: cannot listen on 127.0.0.1:50052")
     with an_api(agent) as api:
         until(lambda: not api.GetStatus().problems)  # the status is kept for a moment
 
@@ -214,7 +216,7 @@ def test_port_of_another_agent_is_not_shared_with_it(pair, agent, tmp_path):
 
     try:
         guards_without(second, "127.0.0.1:50051", "address already in use")
-        second.wait_for("problem: cannot listen at 0.0.0.0:9469 (address already in use): change metrics.listen")
+        second.wait_for("problem: cannot listen on 0.0.0.0:9469 (address already in use): change metrics.listen")
     finally:
         second.kill(signal.SIGKILL)
         pair.arpguard("cleanup", "--pin-dir", str(second.pin_dir))

@@ -287,7 +287,7 @@ async def test_leader_of_metallb_that_comes_back_is_let_through_though_no_object
         await until(lambda: here.ready, 10)
         await until(lambda: scene.count("worker-1", "list", "events") > 3)
         assert here.kernel.kind(FOLLOWED) is Kind.DELEGATED
-        assert "worker-1 was followed last" in here.kube.state.origin(FOLLOWED).follows
+        assert "the agents still follow worker-1" in here.kube.state.origin(FOLLOWED).follows
 
 
 @in_loop
@@ -351,7 +351,7 @@ async def test_vip_returns_to_the_speaker_that_goes_on_when_the_one_named_last_i
 
         await until(given_back, 10)
         await until(lambda: there.kernel.kind(FOLLOWED) is Kind.FOREIGN)
-        assert "where the agent sees no answer" in here.kube.state.origin(FOLLOWED).follows
+        assert "reports no answer from the announcer there" in here.kube.state.origin(FOLLOWED).follows
 
         def reports_answers() -> bool:
             here.kernel.counts += Counter((Reason.DELEGATED, Reason.EGRESS_DELEGATED))
@@ -374,7 +374,7 @@ async def test_speakers_that_delete_each_others_objects_move_a_vip_a_few_times_o
             scene.delete("/apis/metallb.io/v1beta1/namespaces/metallb-system/servicel2statuses/l2-gjzc2")
         await until(lambda: here.kernel.kind(FOLLOWED) is Kind.DELEGATED)
         await until(lambda: there.kernel.kind(FOLLOWED) is Kind.FOREIGN)
-        await until(lambda: here.says("name worker-1 and worker-2 in turn; worker-1 is followed until"))
+        await until(lambda: here.says("name worker-1 and worker-2 in turn; the agents follow worker-1 until"))
 
         writes = [told for told in there.kernel.told if told.startswith("entry")]
         assert len(writes) <= 2 * (MOST + 2), writes

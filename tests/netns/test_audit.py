@@ -101,7 +101,11 @@ def test_silent_rogues_are_found_on_every_vip_within_the_period_and_each_is_name
         assert asking
         for host in asking:
             problems = bench.status(host)["problems"]
-            assert [text for text in problems if text.startswith(f"audit: {ROGUE} (a host outside) answers for ")]
+            assert [
+                text
+                for text in problems
+                if text.startswith(f"audit: {ROGUE} (a host outside the cluster) answers for ")
+            ]
             assert [text for text in problems if text.startswith(f"audit: {SECOND} (VRRP router 7) answers for ")]
             listed = {claim["mac"] for claim in json.loads(on(bench, host, "conflicts", "-o", "json")[1])["conflicts"]}
             assert listed == {str(ROGUE), str(SECOND)}

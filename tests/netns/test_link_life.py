@@ -234,7 +234,7 @@ def test_a_link_that_is_renamed_goes_on_answering(pair, agent):
         until(lambda: guarded(wire))
         pair.node.netns.batch(["link set eth0 down", "link set eth0 name lan0", "link set lan0 up"])
         until(lambda: guarded(wire), REPAIR_S, "it is guarded under its new name")
-        until(lambda: said(agent, "problem: interfaces: eth0: there is no such interface; there are: lan0"), REPAIR_S)
+        until(lambda: said(agent, "problem: interfaces: eth0: there is no such interface; name one of lan0"), REPAIR_S)
         pair.node.netns.batch(["link set lan0 down", "link set lan0 name eth0", "link set eth0 up"])
         until(lambda: said(agent, "solved: interfaces: eth0: there is no such interface"), REPAIR_S)
         until(lambda: guarded(wire), REPAIR_S)

@@ -36,7 +36,7 @@ def read_file(path: Path) -> bytes:
     """What a file holds that may be a configuration; ConfigError when it cannot be read."""
     try:
         if path.exists() and not path.is_file():
-            raise ConfigError(str(path), [_unreadable("no regular file")])
+            raise ConfigError(str(path), [_unreadable("not a regular file")])
         if path.stat().st_size > MAX_FILE_BYTES:
             raise ConfigError(str(path), [_TOO_LARGE])
         return path.read_bytes()

@@ -232,7 +232,7 @@ _LABEL: Schema = {"type": ["string", "boolean", "number"]}  # YAML has other typ
 def _labels(raw: Raw, place: Place) -> tuple[tuple[str, str], ...] | None:
     if isinstance(raw, dict) and len(raw) <= MAX_LABELS and all(isinstance(value, str) for value in raw.values()):
         return tuple(sorted(raw.items()))
-    place.wrong(raw, f"a mapping of labels to values, at most {MAX_LABELS}")
+    place.wrong(raw, f"a mapping of at most {MAX_LABELS} labels to values")
     return None
 
 
@@ -328,7 +328,7 @@ def _lease(raw: Raw, place: Place) -> model.LeaseConfig:
     lease = model.LeaseConfig(**{f"{name}_ns": value for name, value in found.items()}, vouching=vouching)
     for name, value, what, limit in (
         ("margin", lease.margin_ns, "duration", lease.duration_ns),
-        ("renew", lease.renew_ns, "duration less the margin", lease.duration_ns - lease.margin_ns),
+        ("renew", lease.renew_ns, "duration minus the margin", lease.duration_ns - lease.margin_ns),
     ):
         if not 0 < value < limit:
             place.under(name).wrong(f"{value / 1e9:g}s", f"more than 0 and less than the {what}")
@@ -350,9 +350,9 @@ _BPF = section(
     model.BpfConfig,
     {
         "pin_dir": scalar(
-            _pin_dir, "an absolute folder below a BPF file system such as /sys/fs/bpf/arpguard", _ABSOLUTE
+            _pin_dir, "the absolute path of a folder in a BPF file system, such as /sys/fs/bpf/arpguard", _ABSOLUTE
         ),
-        "max_entries": number(1 << 20, "each costs about 600 bytes for each CPU"),
+        "max_entries": number(1 << 20, "each entry costs about 600 bytes for each CPU"),
     },
 )
 
@@ -387,7 +387,9 @@ def _grpc(listen: Collection[tuple[str, Place]] | None = None, tls: model.TlsCon
     taken: dict[str, Place] = {}
     for address, place in listen:
         if tls is None and not model.is_local(address):
-            allowed = "a loopback address, or unix:///PATH; any other needs grpc.tls with cert, key and client_ca"
+            allowed = (
+                "a loopback address, or unix:///PATH; any other address needs grpc.tls with cert, key and client_ca"
+            )
             place.wrong(address, allowed)
         if address in taken:
             place.say(f"{address} is in the list twice")
@@ -407,7 +409,7 @@ def _scraped(found: str) -> str | None:
 
 _LISTEN = scalar(_scraped, "HOST:PORT such as 0.0.0.0:9469, or off", _SCRAPED)
 _METRICS = section(model.MetricsConfig, {"listen": _LISTEN})
-_DECISIONS = section(model.DecisionsConfig, {"capacity": number(100_000, "each costs about a kilobyte")})
+_DECISIONS = section(model.DecisionsConfig, {"capacity": number(100_000, "each decision costs about a kilobyte")})
 
 # ---- audit ----
 
@@ -441,7 +443,7 @@ _AUDIT = section(
         ),
         "rate": scalar(
             _rate,
-            "questions in a second, from 1/s to 999/s, such as 20/s",
+            "a number of questions per second, from 1/s to 999/s, such as 20/s",
             {"type": "string", "pattern": f"^{_RATE.pattern}$"},
             lambda found: f"; did you mean {found}/s?" if _rate(f"{found}/s") else "",
         ),

@@ -94,7 +94,7 @@ class Admission:
         """Why an address is never guarded."""
         unfit, node = vip_refusal(address), self.addresses.get(address)
         if unfit is not None:
-            return Complaint("VIPUnfit", f"{address} {unfit}: choose one that a host can own")
+            return Complaint("VIPUnfit", f"{address} {unfit}: choose an address that a host can own")
         if node is not None:
             return _node_address(address, f"node {node}")
         if address in self.avoided.gateways:
@@ -102,14 +102,16 @@ class Admission:
         if address in self.avoided.api_servers:
             return Complaint("VIPIsAPIServer", f"{address} is the API server's: choose an address that no host has")
         if self.pods.containing(address):
-            return Complaint("VIPInPodNetwork", f"{address} is in a Pod network: choose one of the nodes' network")
+            return Complaint(
+                "VIPInPodNetwork", f"{address} is in a Pod network: choose an address in the nodes' network"
+            )
         return self._own_refusal(address)
 
     def _own_refusal(self, address: Address) -> Complaint | None:
         """Why this node never guards an address, by what only this node knows."""
         if address in self.avoided.reserved:
             what = "broadcast" if address.version == 4 else "subnet-router anycast"
-            why = f"{address} is the {what} address of this node's subnet: choose one that a host can own"
+            why = f"{address} is the {what} address of this node's subnet: choose an address that a host can own"
             return Complaint("VIPUnfit", why, own=True)
         return _node_address(address, "this node", own=True) if address in self.avoided.own else None
 

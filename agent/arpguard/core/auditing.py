@@ -176,7 +176,7 @@ class Answerer:
 
     def __str__(self) -> str:
         if self.claimant == OUTSIDE:
-            return str(self.mac) if self.fits else f"{self.mac} (a host outside)"
+            return str(self.mac) if self.fits else f"{self.mac} (a host outside the cluster)"
         return f"{self.mac} ({self.claimant})"
 
 
@@ -339,8 +339,8 @@ _PROBLEMS = {
 }
 
 _ASTRAY = (
-    "audit: {vips}: not in the subnet of any guarded link, so no host there asks for them: correct the address, or add "
-    "a route to its network on the link"
+    "audit: {vips}: not in the subnet of any guarded link, so no host on these links asks for them: correct the "
+    "address, or add a route to its network on the right link"
 )
 
 

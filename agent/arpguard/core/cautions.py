@@ -30,7 +30,7 @@ def without_effect(config: AgentConfig) -> list[Caution]:
 
 def needs_cluster(config: AgentConfig) -> list[Caution]:
     """VIPs that an agent without Kubernetes cannot answer for."""
-    text = "vips: owner elect needs Kubernetes; without it no node answers for {}: name a node, or external"
+    text = "vips: owner elect needs Kubernetes; without it, no node answers for {}: set the owner to a node or external"
     return _of_vips(config, lambda vip: vip.elected, "owner", text)
 
 
@@ -59,8 +59,12 @@ def misnamed(config: AgentConfig, node: str, *, by_host: bool) -> list[str]:
     meant = next((owner for owner in owners if _resembles(node, owner)), None)
     if numbered or not (meant or by_host):
         return []
-    named = f"no VIP names this node ({node}) as its owner; they name {some(owners)}"
-    remedy = f"start the agent with --node-name {meant}" if meant else "give the agent this node's name (--node-name)"
+    named = f"no VIP names this node ({node}) as its owner; the VIPs name {some(owners)}"
+    remedy = (
+        f"start the agent with --node-name {meant}"
+        if meant
+        else "give the agent the name that `vips:` has for this node (--node-name)"
+    )
     return [f"vips: {named}: {remedy}"]
 
 

@@ -145,7 +145,8 @@ _OPEN_VSWITCH, _OPEN_VSWITCHS_OWN = "openvswitch", "ovs-system"
 
 _FACELESS = {
     "vrf": "is a VRF, which faces no network itself: name the interfaces in it",
-    _OPEN_VSWITCH: "is Open vSwitch's own and has no address: name the switch's interface that has the address",
+    _OPEN_VSWITCH: "is Open vSwitch's own device and has no address: name the switch's interface that has this node's "
+    "address",
 }
 
 
@@ -162,7 +163,7 @@ def unguardable(link: Link, surroundings: Surroundings) -> str | None:
         return f"{link.name} does not speak ARP (NOARP); name the interface that faces the network"
     if link.parent:
         name = _name_of(link.parent, surroundings)
-        return f"{link.name} shares its segment with {name}, which would answer beside it: name {name} instead"
+        return f"{link.name} shares its segment with {name}, which would answer as well: name {name} instead"
     return _unfit_port(link, surroundings) if link.master else None
 
 
@@ -180,7 +181,9 @@ def _unfit_port(link: Link, surroundings: Surroundings) -> str | None:
         return None
     name = _name_of(link.master, surroundings)
     if kind == _OPEN_VSWITCH:
-        return f"{link.name} is a port of Open vSwitch ({name}): name the switch's interface that has the address"
+        return (
+            f"{link.name} is a port of Open vSwitch ({name}): name the switch's interface that has this node's address"
+        )
     return f"{link.name} is a port of {name}, which carries its addresses: name {name} instead"
 
 
@@ -208,7 +211,8 @@ def _named(selector: InterfaceSelector, surroundings: Surroundings, _wanted: Seq
     if selector.kind is SelectorKind.GLOB:
         return [], "no interface of this name yet"
     known = ", ".join(link.name for link in surroundings.links if unguardable(link, surroundings) is None)
-    return [], f"there is no such interface; there are: {known or 'none that speak ARP'}"
+    advice = f"name one of {known}" if known else "none on this node can be guarded"
+    return [], f"there is no such interface; {advice}"
 
 
 def _automatic(_selector: InterfaceSelector, surroundings: Surroundings, wanted: Sequence[_Wanted]) -> _Resolved:
@@ -249,7 +253,7 @@ def _reaching(selector: InterfaceSelector, surroundings: Surroundings, _wanted: 
         return [], f"the route to {route.network} leads nowhere (blackhole or unreachable); name another address"
     link = _on_segment(route.ifindex, surroundings) if route else None
     if link is None:
-        return [], "no route leads there; name an address that this node reaches by the interface to guard"
+        return [], "no route leads there; name an address that this node reaches through the interface to guard"
     return [link], None
 
 
@@ -263,7 +267,7 @@ def _routed(selector: InterfaceSelector, surroundings: Surroundings, _wanted: Se
     if network is None:
         return [], None
     if is_everywhere(network):
-        return [], "every interface is in this network; name another one, or the interface"
+        return [], "every interface is in this network; name another network, or the interface"
 
     indexes = {
         route.ifindex

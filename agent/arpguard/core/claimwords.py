@@ -74,17 +74,18 @@ def _refused(candidates: Iterable[Candidate]) -> Iterator[str]:
 
 
 def _claim_steps(address: Address, holder: Holder, candidates: tuple[Candidate, ...], now_ns: int) -> Iterator[str]:
-    name, since = holder.node or "nobody", _since(holder, now_ns)
-    free = "any eligible node takes it, the first choice first"
+    name, since = holder.node, _since(holder, now_ns)
+    free = "any eligible node may take the VIP, the first choice first"
+    before = f"{name} falls silent first, then the claim goes, and then" if name else "once it is gone,"
     texts = {
         ClaimState.VALID: f"{name} holds the claim{since}",
         ClaimState.VOID: f"the claim names {name}, but in an epoch that has ended (void): {free}",
-        ClaimState.RELEASED: f"its last holder has released the claim{since}: {free}",
+        ClaimState.RELEASED: f"the last holder has released the claim{since}: {free}",
         ClaimState.EXTERNAL: f"{holder.external} has {address}, and is not a node of the cluster{since}: no node takes "
-        "it before that host is silent",
-        ClaimState.UNREADABLE: f"the claim cannot be read, so no node takes it: {holder.unreadable}",
-        ClaimState.DELETING: f"the claim was deleted by hand: {name} falls silent before it is gone, and then {free}",
-        ClaimState.NONE: f"no node has claimed it yet: {free}",
+        "the VIP until that host falls silent",
+        ClaimState.UNREADABLE: f"the claim cannot be read, so no node takes the VIP: {holder.unreadable}",
+        ClaimState.DELETING: f"the claim is being deleted, by hand: {before} {free}",
+        ClaimState.NONE: f"no node has claimed {address} yet: {free}",
         ClaimState.UNKNOWN: "the agent does not know yet whether the claim is valid",
     }
 
@@ -99,23 +100,24 @@ def _since(holder: Holder, now_ns: int) -> str:
     if not holder.seen_ns:
         return ""
     times = "once" if holder.transitions == 1 else f"{holder.transitions} times"
-    moved = f", and the VIP has moved {times}" if holder.transitions else ""
-    return f" (this node has seen it unchanged for {(now_ns - holder.seen_ns) // NS_PER_S} s{moved})"
+    moved = f"; the VIP has moved {times} so far" if holder.transitions else ""
+    return f" (this node has seen the claim unchanged for {(now_ns - holder.seen_ns) // NS_PER_S} s{moved})"
 
 
 def _valid_steps(holder: Holder, candidates: tuple[Candidate, ...]) -> Iterator[str]:
     if not holder.alive:
         yield (
-            f"{holder.node} has not renewed its lease in time: another eligible node ends its epoch and takes the VIP"
+            f"{holder.node} has not renewed its lease in time: another eligible node ends the epoch of {holder.node}, "
+            "and takes the VIP"
         )
         return
-    yield f"{holder.node} renews its heartbeat in time"
+    yield f"{holder.node} renews its lease in time"
     own = next((candidate for candidate in candidates if candidate.node == holder.node), None)
     first = next((candidate.node for candidate in candidates if candidate.eligible), "")
     if own is None or not own.eligible:
         why = f": {own.why}" if own else ""
-        yield f"{holder.node} is no longer eligible, and hands it over{why}"
+        yield f"{holder.node} is no longer eligible, and hands the VIP over{why}"
     elif first != holder.node and any(candidate.leads for candidate in candidates):
-        yield f"{first} should have it, and takes it immediately"
+        yield f"{first} should have the VIP, and takes it immediately"
     elif first != holder.node:
         yield f"{first} is preferred, but an owner keeps its VIP until the cluster has been quiet for a minute"

@@ -82,9 +82,9 @@ class Viewpoint:
 # Of an entry, for the doctor too.
 KINDS = {
     Kind.OWNED: "this node answers",
-    Kind.FOREIGN: "another node or link answers, this one is silent",
-    Kind.EXTERNAL: "a host outside the cluster answers, this node is silent",
-    Kind.UNCLAIMED: "no node owns it, this node is silent",
+    Kind.FOREIGN: "another node or link answers, and this one is silent",
+    Kind.EXTERNAL: "a host outside the cluster answers, and this node is silent",
+    Kind.UNCLAIMED: "no node owns it, so this node is silent",
     Kind.DELEGATED: "another program on this node answers, and the guard lets it",
 }
 
@@ -92,7 +92,7 @@ KINDS = {
 def summary(entry: VipEntry | None, scene: Viewpoint) -> str:
     """What the kernel's entry means, in a sentence; without one, the range around the address."""
     if entry is None and not scene.is_closed:
-        return "not guarded, the kernel and other programs answer freely"
+        return "not guarded: the kernel and other programs answer freely"
     mode = (entry.mode if entry is not None else Mode.INHERIT) or scene.control.mode
     observed = " (only observed: every frame passes)" if mode is Mode.OBSERVE else ""
     if entry is None:
@@ -106,7 +106,7 @@ def _what_for(entry: VipEntry, scene: Viewpoint) -> str:
     if _needs_fence(entry) and not _fence_left_ns(scene.control, scene.now_ns):
         return "owned, but the fence has passed: this node is silent"
     if _needs_fence(entry) and scene.voucher_left_ns == 0:
-        return "owned, but its voucher's fence has passed: this node is silent"
+        return "owned, but the voucher's fence has passed: this node is silent"
     return f"{entry.kind.name.lower()}, {KINDS[entry.kind]}"
 
 
@@ -217,7 +217,7 @@ def _candidates(vip: Vip | None, node: str) -> tuple[Candidate, ...]:
 
 def _source_steps(address: Address, source: str, vip: Vip | None, cluster: InCluster | None) -> list[str]:
     if not source:
-        return ["only a running agent knows which object makes it a VIP"]
+        return [f"only a running agent knows which object makes {address} a VIP"]
     origin = cluster.origin if cluster else Origin()
     if vip is not None:
         why = f": {origin.why}" if origin.why else ""
@@ -235,15 +235,16 @@ def _source_steps(address: Address, source: str, vip: Vip | None, cluster: InClu
 def _owner_steps(address: Address, vip: Vip, cluster: InCluster, scene: Viewpoint) -> list[str]:
     """Which node owns the VIP in the cluster, where the source does not name it."""
     if vip.owner.kind is OwnerKind.FOLLOW:
-        chosen = f"so {vip.owner.node} has it" if vip.owner.node else "so it is suppressed on all nodes"
-        return [f"another announcer is followed ({cluster.origin.follows or 'nothing is known about it'}): {chosen}"]
+        chosen = f"so {vip.owner.node} has it" if vip.owner.node else "so all nodes suppress it"
+        known = cluster.origin.follows or "nothing is known about that one"
+        return [f"the VIP follows another announcer ({known}), {chosen}"]
     if not vip.elected:
         return []
     steps = claim_steps(address, cluster.holder, cluster.candidates, scene.now_ns)
     if cluster.renewal_lost:
         steps.append(f"{scene.node} is this node, and cannot renew its lease: {cluster.renewal_lost}")
     if cluster.yielding:
-        steps.append(f"another agent uses the node name {scene.node}, and this one is silent")
+        steps.append(f"another agent uses the node name {scene.node}, so this one is silent")
     return steps
 
 
@@ -274,17 +275,19 @@ def _unguarded(address: Address, bound: list[str], entry: VipEntry | None, scene
 def _home(address: Address, home: Link, scene: Viewpoint) -> str:
     elsewhere = "" if home == scene.link else f", and not on {scene.link.name}"
     if home.reaches(address):
-        return f"it answers on {home.name}{elsewhere}: the VIP is in that link's subnet"
+        return f"it answers on {home.name}{elsewhere}: the VIP is in the subnet of {home.name}"
     if len(scene.guarded) == 1:
         return f"it answers on {home.name}: no other link is guarded"
-    return f"it answers on {home.name}{elsewhere}: no link has the VIP's subnet, and the routes lead there"
+    return (
+        f"it answers on {home.name}{elsewhere}: no link has the VIP's subnet, and the routes lead through {home.name}"
+    )
 
 
 def _entry_steps(entry: VipEntry | None, scene: Viewpoint) -> list[str]:
     if entry is None:
         return _range_steps(scene)
     mode = entry.mode or scene.control.mode
-    whose = "its own" if entry.mode else "the node's"
+    whose = "the VIP's own" if entry.mode else "the node's"
     steps = [
         f"so the kernel's entry on {scene.link.name} is {entry.kind.name.lower()}: {KINDS[entry.kind]}",
         f"the mode is {mode.name.lower()} ({whose})",
@@ -314,9 +317,10 @@ def _fence_step(left_ns: int | None, voucher_left_ns: int | None, *, elected: bo
     if left_ns is None:
         return _HELD if elected else "the owner is fixed, so the right to answer does not expire (no fence)"
     if not left_ns:
-        return "the fence has passed: the kernel answers nothing until the lease is renewed"
+        return "the fence has passed: the kernel answers nothing until this node renews its lease"
     if voucher_left_ns is None:
-        return f"the fence lies {left_ns / NS_PER_S:.3f} s ahead"
+        return f"the fence passes in {left_ns / NS_PER_S:.3f} s, unless this node renews its lease"
     if not voucher_left_ns:
         return "the voucher's fence has passed: the kernel answers nothing until the voucher hears from this node again"
-    return f"the fence lies {left_ns / NS_PER_S:.3f} s ahead, and the voucher's {voucher_left_ns / NS_PER_S:.3f} s"
+    left, voucher_left = f"{left_ns / NS_PER_S:.3f} s", f"{voucher_left_ns / NS_PER_S:.3f} s"
+    return f"the fence passes in {left}, and the voucher's in {voucher_left}, unless they are renewed"

@@ -366,7 +366,8 @@ class Following:
         if node == first.node:
             return first
         where = (
-            f"{first.where} names {first.node}, where the agent sees no answer, so {node}, named before, is followed"
+            f"{first.where} names {first.node}, but the agent on {first.node} reports no answer from the announcer "
+            f"there, so the agents still follow {node}, which was named before"
         )
         return replace(first, node=node, where=where)
 

@@ -58,10 +58,13 @@ _STATES = {
 }
 
 UNREAD = "the agent has not looked yet"
-GONE = "keepalived does not run, or does not have `vrrp_notify_fifo {fifo}` in its configuration"
+GONE = "keepalived is not running, or its configuration lacks `vrrp_notify_fifo {fifo}`"
 SHARED = "another program reads {fifo} too, and took lines out: give arpguard a FIFO of its own, and restart keepalived"
-SEVERAL = "{count} programs have {fifo} open for writing: give each keepalived a FIFO of its own, and restart this one"
-OVERFLOWN = "{fifo} was full, so that keepalived could not write to it: restart keepalived"
+SEVERAL = (
+    "{count} programs have {fifo} open for writing: give each keepalived a FIFO of its own, and restart the one that "
+    "arpguard follows"
+)
+OVERFLOWN = "{fifo} was full, so keepalived may have been unable to write to it: restart keepalived"
 UNREADABLE = "{fifo} has a line that is not about VRRP, {line}: use vrrp_notify_fifo, not notify_fifo"
 UNSAID = (
     "keepalived is running but has not reported this instance: check that it has this vrrp_instance; "
@@ -69,11 +72,12 @@ UNSAID = (
 )
 SILENT = ", so this node does not answer for {vips}"
 UNCHANGED = (
-    "; until the agent has read its whole configuration, this node treats {vips} as it did before the agent started"
+    "; until the agent has read everything that says what to guard, this node treats {vips} as it did before the agent "
+    "started"
 )
 _STILL = (
-    "the agent has not read its whole configuration: until then this node treats the VIP as it did before the agent "
-    "started"
+    "the agent has not yet read everything that says what to guard: until then, this node treats the VIP as it did "
+    "before the agent started"
 )
 A_GROUP = "that is a vrrp_sync_group: name one of its instances"
 

@@ -45,7 +45,7 @@ class Member:
     def refusal(self) -> str | None:
         """Why it is not eligible to own any VIP; None if it is eligible."""
         reasons = (
-            (not self.alive, "has not renewed for longer than its lease"),
+            (not self.alive, "its agent has not renewed its lease in time"),
             (not self.exists, "no Node has that name"),
             (self.deleting, "its Node is being deleted"),
             (not self.ready, "its Node is not ready"),
@@ -239,7 +239,7 @@ def obstacle(vip: Vip, member: Member, subnets: tuple[Network, ...]) -> str | No
     if subnets:
         return None if member.reaches(vip.address, vip.interface) else f"{link} with {subnets[0]} is down or missing"
     has_link = any(vip.interface in ("", name) for name, _ in member.links)
-    return None if has_link else f"{link if vip.interface else 'every link that is guarded'} is down or missing"
+    return None if has_link else f"{link if vip.interface else 'every guarded link'} is down or missing"
 
 
 def candidates(
@@ -279,7 +279,7 @@ def why_not(group: Group, member: Member, pools: Pools) -> str:
     """Why a member that is not in the pool of a group may not own its first VIP."""
     reasons = ((vip, obstacle(vip, member, pools.subnets(vip))) for vip in group)
     vip, why = next(((vip, why) for vip, why in reasons if why is not None), (group[0], CORDONED))
-    return why if vip is group[0] else f"{why}, for {vip.address}, which must have the same owner"
+    return why if vip is group[0] else f"{vip.address}, which must have the same owner, cannot go there: {why}"
 
 
 def _together(lead: Address, address: Address) -> str:
@@ -287,7 +287,7 @@ def _together(lead: Address, address: Address) -> str:
 
 
 def _place(place: int, *, has_it: bool) -> str:
-    return f"choice {place}; owns it now, and the current owner keeps it" if has_it else f"choice {place}"
+    return f"choice {place}; the current owner, which keeps it" if has_it else f"choice {place}"
 
 
 def speaker(subject: Subject, members: Iterable[Member]) -> str:

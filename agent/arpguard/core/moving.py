@@ -35,7 +35,7 @@ def to_lead(node: str, lead: Address) -> str:
 
 def to_balance(node: str) -> str:
     """A VIP is given up because its first choice has fewer."""
-    return f"{node} is its first choice, and owns at least 2 fewer VIPs"
+    return f"{node} is its first choice, and owns at least 2 fewer VIPs than this node"
 
 
 def as_choice(place: int, first: str, lead: Address | None) -> str:

@@ -57,7 +57,7 @@ def _runner_up(bid: Bid, first: Bid) -> str:
     if first.order[0] != CONFIGURED and bid.namespace != first.namespace:
         reason = "it is in the namespace with the oldest Service that has this address"
     elif bid.order[0] == first.order[0]:
-        reason = "its name is first"
+        reason = "its name sorts first"
     else:
         reason = _OUTRANKS[first.order[0]]
     other = f"{bid.name} also has this address, with other settings (owner {bid.vip.owner})"

@@ -131,7 +131,7 @@ class Passed(Enum):
     OTHER_LINK = "of other interfaces"
     OTHER_VLAN = "of other VLANs"
     TOO_SHORT = "shorter than an Ethernet header"
-    TOO_LONG = "longer than can be tried"
+    TOO_LONG = "too long for a test run of the programs"
     CUT_OFF = "cut off by the capture before their end"
     OTHER = "neither ARP nor NDP"
 

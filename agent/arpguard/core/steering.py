@@ -238,9 +238,9 @@ def _elected_by(service: Service) -> str:
 
 def _problem(key: Key, followed: str, nodes: Iterable[str]) -> str:
     return (
-        f"service {'/'.join(key)}: its announcer's objects name {' and '.join(nodes)} in turn; {followed} "
-        f"is followed until one has been named alone for {STEADY_NS // NS_PER_S} s: check whether the announcer's pods "
-        "reach each other"
+        f"service {'/'.join(key)}: its announcer's objects name {' and '.join(nodes)} in turn; the agents "
+        f"follow {followed} until only one node has been named for {STEADY_NS // NS_PER_S} s: check whether the "
+        "announcer's pods reach each other"
     )
 
 
@@ -248,8 +248,9 @@ def _instead(said: Followed, node: str, course: Course) -> Followed:
     """The answer if another node is followed than the one that objects name now."""
     if not node:
         wait = (
-            f"the VIP moves to {course.followed}, and for {PAUSE_NS // NS_PER_MS} ms no node lets its answers through"
+            f"the VIP moves to {course.followed}, and for {PAUSE_NS // NS_PER_MS} ms no node lets answers for it "
+            "through"
         )
         return replace(said, node="", why=f"{said.why}; {wait}")
-    why = "is followed while others are named in turn" if said.node else "was followed last"
-    return replace(said, node=node, why=f"{said.why}; {node} {why}")
+    follow = f"follow {node} while objects name several nodes in turn" if said.node else f"still follow {node}"
+    return replace(said, node=node, why=f"{said.why}; the agents {follow}")

@@ -104,7 +104,7 @@ def describe(frame: bytes) -> str:
     """A frame of ARP or neighbour discovery in tcpdump's words."""
     facts = facts_of(frame)
     if facts is None:
-        return f"{len(frame)} bytes of neither ARP nor neighbour discovery"
+        return f"{len(frame)} bytes that are neither ARP nor neighbour discovery"
     return _WORDS[facts.op].format(facts)
 
 

@@ -75,7 +75,7 @@ def test_message_has_sources_nodes_writes_and_events():
                 "addresses": ["192.0.2.1", "2001:db8::1"],
                 "macs": ["02:00:00:00:00:01", "02:00:00:00:00:02"],
             },
-            {"name": "n2", "refusal": "has not renewed for longer than its lease"},
+            {"name": "n2", "refusal": "its agent has not renewed its lease in time"},
         ],
         writes=[{"kind": "heartbeat", "outcome": "applied", "count": 5}],
         events_written=4,

@@ -359,7 +359,7 @@ KUBERNETES = pb.Kubernetes(
     ],
     nodes=[
         {"name": "node-1", "alive": True},
-        {"name": "node-2", "refusal": "has not renewed for longer than its lease"},
+        {"name": "node-2", "refusal": "its agent has not renewed its lease in time"},
     ],
     writes=[
         {"kind": "claim", "outcome": "applied", "count": 3},
@@ -386,7 +386,7 @@ def test_status_tells_of_the_cluster(ago):
     assert "kubernetes  lost https://192.0.2.1:6443, Leases in arpguard" in lines
     assert "lease       6s, renewed every 0s, margin 0s, longer than configured because there are many nodes" in lines
     assert "renewal     last sent 5s ago" in lines
-    assert "nodes       1 of 2 nodes alive; node-2: has not renewed for longer than its lease" in lines
+    assert "nodes       1 of 2 nodes alive; node-2: its agent has not renewed its lease in time" in lines
     assert "writes      3 claim applied, 2 heartbeat unknown" in lines
     assert "Events      4 written, 1 dropped" in lines
     assert ["services", "lost", "3", "4", "5", "6", "403", "Forbidden"] in rows

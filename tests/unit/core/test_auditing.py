@@ -367,8 +367,9 @@ def test_problems_name_each_host_and_each_silent_owner_once():
     book.settle(a_finding({M: OUTSIDE, STRANGER: OUTSIDE}, vip=VIP + 8, expected=Expected("n1", is_sure=False)))
 
     first = "192.0.2.50, 192.0.2.51, 192.0.2.52, 192.0.2.53, 192.0.2.54 and 2 more"
+    outside = f"{STRANGER} (a host outside the cluster)"
     assert book.problems == [
-        f"audit: {STRANGER} (a host outside) answers for {first}, and so does another host; see `arpguard audit`",
+        f"audit: {outside} answers for {first}, and so does another host; see `arpguard audit`",
         f"audit: {M} answers for 192.0.2.58, and so does another host; see `arpguard audit`",
         f"audit: {STRANGER} answers for 192.0.2.58, and so does another host; see `arpguard audit`",
         "audit: no host answers for 192.0.2.59, although n1 should; see `arpguard explain`",

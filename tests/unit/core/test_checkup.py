@@ -682,7 +682,9 @@ def test_claims_of_one_vip_are_one_finding_that_names_each_mac():
 
     assert (first.about, first.grade) == (str(VIP), Grade.BAD)
     assert first.seen.startswith("claimed on eth0 by ")
-    assert [f"{mac} (outside), reports: 2, 5 s ago" for mac in STRANGERS] == first.seen.split(" by ")[1].split("; ")
+    assert [f"{mac} (outside), reports: 2, the last 5 s ago" for mac in STRANGERS] == first.seen.split(" by ")[1].split(
+        "; "
+    )
     assert (second.about, second.grade) == ("192.0.2.51", Grade.WARN)
 
 
@@ -690,9 +692,13 @@ def test_claims_of_one_vip_are_one_finding_that_names_each_mac():
     ("problem", "ago_s", "repeated"),
     [
         (CONTESTED.format(vip=VIP), 5.0, False),
-        (f"audit: {STRANGERS[0]} (a host outside) answers for {VIP}, and so does another host", 5.0, False),
-        (f"audit: {STRANGERS[0]} (a host outside) answers for {VIP}, and so does another host", 3600.0, True),
-        (f"audit: {STRANGERS[1]} (a host outside) answers for {VIP}, and so does another host", 5.0, True),
+        (f"audit: {STRANGERS[0]} (a host outside the cluster) answers for {VIP}, and so does another host", 5.0, False),
+        (
+            f"audit: {STRANGERS[0]} (a host outside the cluster) answers for {VIP}, and so does another host",
+            3600.0,
+            True,
+        ),
+        (f"audit: {STRANGERS[1]} (a host outside the cluster) answers for {VIP}, and so does another host", 5.0, True),
         (CONTESTED.format(vip="192.0.2.51"), 5.0, True),
         (f"audit: {STRANGERS[0]} answers for {VIP}1 and 192.0.2.5, and so does another host", 5.0, True),
         (f"audit: {STRANGERS[0]} answers for 192.0.2.5, {VIP}, and so does another host", 5.0, False),
@@ -1045,7 +1051,7 @@ def test_links_without_an_ipv4_subnet_have_no_way_back_to_check(address):
 def test_a_selector_that_names_nothing_is_told_with_its_configuration():
     found = said("interfaces", picture(config=config("interfaces: [eth9, eth0]"), source="ConfigMap a/b"))[0]
     assert (found.about, found.fix) == ("eth9", "correct `interfaces:` in ConfigMap a/b")
-    assert found.seen == "there is no such interface; there are: eth0"
+    assert found.seen == "there is no such interface; name one of eth0"
 
 
 def test_a_vip_of_another_node_is_of_others_and_one_of_this_node_is_not():

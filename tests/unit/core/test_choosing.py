@@ -94,7 +94,7 @@ def test_host_address_is_no_subnet():
         ("can_reach:10.1.0.1", "resolves to lo"),
         ("can_reach:2001:db8::1", "no route leads there"),
         ("cidr:172.16.0.0/12", "no route but the default one leads there"),
-        ("eth9", "there is no such interface; there are: eth0, eth1, br0, eth2"),
+        ("eth9", "there is no such interface; name one of eth0, eth1, br0, eth2"),
         ("wlan*", "no interface of this name yet"),
     ],
 )
@@ -120,7 +120,7 @@ def test_macvlan_by_name_is_refused_with_the_parents_name():
     names, choice = _choose("mv0", surroundings=MACVLAN_NODE)
 
     assert not names
-    assert "mv0 shares its segment with eth0, which would answer beside it: name eth0 instead" in choice.problems[0]
+    assert "mv0 shares its segment with eth0, which would answer as well: name eth0 instead" in choice.problems[0]
 
 
 FLUSHED = Surroundings(links=(LO, a_link(2, "eth0"), ETH1, PORT), routes=(a_route("0.0.0.0/0", 3),))
@@ -281,8 +281,14 @@ def test_the_link_that_carries_the_address_is_guarded(items, vip, names):
     [
         ("eno1", "eno1 is a port of bond0, which carries its addresses: name bond0 instead"),
         ("eno2", "eno2 is a port of team0, which carries its addresses: name team0 instead"),
-        ("eno3", "eno3 is a port of Open vSwitch (ovs-system): name the switch's interface that has the address"),
-        ("ovs-system", "ovs-system is Open vSwitch's own and has no address: name the switch's interface that has the"),
+        (
+            "eno3",
+            "eno3 is a port of Open vSwitch (ovs-system): name the switch's interface that has this node's address",
+        ),
+        (
+            "ovs-system",
+            "ovs-system is Open vSwitch's own device and has no address: name the switch's interface that has",
+        ),
         ("mv0", "mv0 shares its segment with bond0.100"),
         ("blue", "blue is a VRF, which faces no network itself: name the interfaces in it"),
         ("wg0", "wg0 is not an Ethernet device (wireguard): no host asks for addresses there"),

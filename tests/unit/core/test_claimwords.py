@@ -20,9 +20,9 @@ HELD = Holder("n1", "e1", alive=True, void=False, known=True, exists=True)
 FIRST, SECOND = Candidate("n1", True, True, "choice 1"), Candidate("n2", True, False, "choice 2")
 DOWN = Candidate("n3", False, False, "its Node is not ready")
 MAC = "02:00:00:00:00:50"
-UNCHANGED = "this node has seen it unchanged"
-MOVED_ONCE = "and the VIP has moved once"
-FREE = "any eligible node takes it, the first choice first"
+UNCHANGED = "this node has seen the claim unchanged"
+MOVED_ONCE = "the VIP has moved once so far"
+FREE = "any eligible node may take the VIP, the first choice first"
 
 
 @pytest.mark.parametrize(
@@ -49,30 +49,30 @@ def test_claim_is_worth_what_keeps_others_from_it_first(changes, state):
 @pytest.mark.parametrize(
     ("holder", "steps"),
     [
-        (HELD, ["n1 holds the claim", "n1 renews its heartbeat in time"]),
+        (HELD, ["n1 holds the claim", "n1 renews its lease in time"]),
         (
             replace(HELD, seen_ns=NOW_NS - 90 * NS_PER_S),
-            ["n1 holds the claim (this node has seen it unchanged for 90 s)", "n1 renews its heartbeat in time"],
+            ["n1 holds the claim (this node has seen the claim unchanged for 90 s)", "n1 renews its lease in time"],
         ),
         (
             replace(HELD, seen_ns=NOW_NS, transitions=2),
             [
-                "n1 holds the claim (this node has seen it unchanged for 0 s, and the VIP has moved 2 times)",
-                "n1 renews its heartbeat in time",
+                "n1 holds the claim (this node has seen the claim unchanged for 0 s; the VIP has moved 2 times so far)",
+                "n1 renews its lease in time",
             ],
         ),
         (
             replace(HELD, alive=False),
             [
                 "n1 holds the claim",
-                "n1 has not renewed its lease in time: another eligible node ends its epoch and takes the VIP",
+                "n1 has not renewed its lease in time: another eligible node ends the epoch of n1, and takes the VIP",
             ],
         ),
         (
             replace(HELD, node="n2"),
             [
                 "n2 holds the claim",
-                "n2 renews its heartbeat in time",
+                "n2 renews its lease in time",
                 "n1 is preferred, but an owner keeps its VIP until the cluster has been quiet for a minute",
             ],
         ),
@@ -80,34 +80,35 @@ def test_claim_is_worth_what_keeps_others_from_it_first(changes, state):
             replace(HELD, node="n3"),
             [
                 "n3 holds the claim",
-                "n3 renews its heartbeat in time",
-                "n3 is no longer eligible, and hands it over: its Node is not ready",
+                "n3 renews its lease in time",
+                "n3 is no longer eligible, and hands the VIP over: its Node is not ready",
             ],
         ),
         (
             replace(HELD, node="n9"),
-            ["n9 holds the claim", "n9 renews its heartbeat in time", "n9 is no longer eligible, and hands it over"],
+            ["n9 holds the claim", "n9 renews its lease in time", "n9 is no longer eligible, and hands the VIP over"],
         ),
         (replace(HELD, void=True), [f"the claim names n1, but in an epoch that has ended (void): {FREE}"]),
         (
             replace(HELD, node="", seen_ns=NOW_NS - NS_PER_S, transitions=1),
             [
-                f"its last holder has released the claim ({UNCHANGED} for 1 s, {MOVED_ONCE}): {FREE}",
+                f"the last holder has released the claim ({UNCHANGED} for 1 s; {MOVED_ONCE}): {FREE}",
             ],
         ),
         (
             replace(HELD, node="", external=MAC),
-            [f"{MAC} has {VIP}, and is not a node of the cluster: no node takes it before that host is silent"],
+            [f"{MAC} has {VIP}, and is not a node of the cluster: no node takes the VIP until that host falls silent"],
         ),
         (
             replace(HELD, unreadable="its epoch is no UUID"),
-            ["the claim cannot be read, so no node takes it: its epoch is no UUID"],
+            ["the claim cannot be read, so no node takes the VIP: its epoch is no UUID"],
         ),
         (
             replace(HELD, deleting=True),
-            [f"the claim was deleted by hand: n1 falls silent before it is gone, and then {FREE}"],
+            [f"the claim is being deleted, by hand: n1 falls silent first, then the claim goes, and then {FREE}"],
         ),
-        (Holder(known=True), [f"no node has claimed it yet: {FREE}"]),
+        (replace(HELD, node="", deleting=True), [f"the claim is being deleted, by hand: once it is gone, {FREE}"]),
+        (Holder(known=True), [f"no node has claimed 192.0.2.50 yet: {FREE}"]),
         (Holder(), ["the agent does not know yet whether the claim is valid"]),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
@@ -143,7 +144,7 @@ def test_vip_that_is_apart_from_the_one_it_goes_with_is_about_to_move():
 
     steps = claim_steps(VIP, replace(HELD, node="n2"), (leading, holding), NOW_NS)
 
-    assert steps[-1] == "n1 should have it, and takes it immediately"
+    assert steps[-1] == "n1 should have the VIP, and takes it immediately"
 
 
 # ---- the whole chain ---------------------------------------------------------------------------------------------
@@ -177,7 +178,7 @@ def test_chain_says_why_this_node_is_silent():
     steps = explain(ELECT, InCluster(holder=HELD, renewal_lost="timed out", yielding=True)).steps
 
     assert "n1 is this node, and cannot renew its lease: timed out" in steps
-    assert "another agent uses the node name n1, and this one is silent" in steps
+    assert "another agent uses the node name n1, so this one is silent" in steps
 
 
 def test_held_vip_is_told_from_one_whose_owner_is_named():
@@ -191,11 +192,11 @@ def test_held_vip_is_told_from_one_whose_owner_is_named():
 @pytest.mark.parametrize(
     ("owner", "origin", "step"),
     [
-        (FOLLOW, Origin(follows="Lease a/b"), "another announcer is followed (Lease a/b): so n2 has it"),
+        (FOLLOW, Origin(follows="Lease a/b"), "the VIP follows another announcer (Lease a/b), so n2 has it"),
         (
             Owner(OwnerKind.FOLLOW),
             Origin(),
-            "another announcer is followed (nothing is known about it): so it is suppressed on all nodes",
+            "the VIP follows another announcer (nothing is known about that one), so all nodes suppress it",
         ),
     ],
     ids=["somebody", "nobody"],

@@ -568,7 +568,7 @@ def test_why_the_second_choice_takes_a_free_vip():
     assert wishes.why == {ADDRESS: f"no node has it; its first choice, {FIRST}, has not taken it"}
 
 
-SILENT = "has not renewed for longer than its lease"
+SILENT = "its agent has not renewed its lease in time"
 
 
 @pytest.mark.parametrize(
@@ -606,7 +606,7 @@ def test_why_a_vip_moves_for_balance():
 
     assert wishes.why.keys() == MANY.keys() - wishes.wanted
     assert {said.split(" ", 1)[1] for said in wishes.why.values()} == {
-        "is its first choice, and owns at least 2 fewer VIPs"
+        "is its first choice, and owns at least 2 fewer VIPs than this node"
     }
 
 
@@ -625,4 +625,4 @@ def test_why_a_node_gives_one_address_up_for_the_other_family():
     why = pair_wishes(Election(FIRST, START), dict.fromkeys(PAIR, FIRST), **{FIRST: {"links": (("eth0", LAN),)}}).why
 
     said = f"its link with {LAN6} is down or missing"
-    assert why == {ADDRESS: f"{said}, for {SIX}, which must have the same owner", SIX: said}
+    assert why == {ADDRESS: f"{SIX}, which must have the same owner, cannot go there: {said}", SIX: said}

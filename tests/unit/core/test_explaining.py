@@ -68,12 +68,12 @@ def explain(owner: Owner | None, scene: Viewpoint, address=VIP, mode=Mode.INHERI
 
 MADE = f"{SOURCE} makes {VIP} a VIP with the owner "
 STILL = (
-    "keepalived says that VI_1 is BACKUP on me, but the agent has not read its whole configuration: until "
-    "then this node treats the VIP as it did before the agent started"
+    "keepalived says that VI_1 is BACKUP on me, but the agent has not yet read everything that says what to guard: "
+    "until then, this node treats the VIP as it did before the agent started"
 )
 ENFORCED = "the mode is enforce (the node's)"
 HOLD = "the owner is fixed, so the right to answer does not expire (no fence)"
-SUBNET = "me is this node; it answers on eth0: the VIP is in that link's subnet"
+SUBNET = "me is this node; it answers on eth0: the VIP is in the subnet of eth0"
 BOUND = f"{VIP} is bound on lo of this node: "
 OWNED = "so the kernel's entry on eth0 is owned: this node answers"
 BOTH = (ETH0, ETH1)
@@ -86,7 +86,7 @@ STEPS = [
         {},
         [
             MADE + "other",
-            "so the kernel's entry on eth0 is foreign: another node or link answers, this one is silent",
+            "so the kernel's entry on eth0 is foreign: another node or link answers, and this one is silent",
             ENFORCED,
         ],
         id="owner elsewhere",
@@ -97,7 +97,7 @@ STEPS = [
         {},
         [
             MADE + "external",
-            "so the kernel's entry on eth0 is external: a host outside the cluster answers, this node is silent",
+            "so the kernel's entry on eth0 is external: a host outside the cluster answers, and this node is silent",
             ENFORCED,
         ],
         id="owner outside the cluster",
@@ -108,7 +108,7 @@ STEPS = [
         {},
         [
             MADE + f"external {PINNED}",
-            "so the kernel's entry on eth0 is external: a host outside the cluster answers, this node is silent",
+            "so the kernel's entry on eth0 is external: a host outside the cluster answers, and this node is silent",
             "the mode is observe (the node's)",
         ],
         id="owner outside, with a MAC, observed",
@@ -119,7 +119,7 @@ STEPS = [
         {},
         [
             MADE + "elect",
-            "so the kernel's entry on eth0 is unclaimed: no node owns it, this node is silent",
+            "so the kernel's entry on eth0 is unclaimed: no node owns it, so this node is silent",
             ENFORCED,
         ],
         id="to be elected",
@@ -131,7 +131,7 @@ STEPS = [
         [
             MADE + "keepalived VI_1",
             "keepalived says that VI_1 is BACKUP on me, so this node is silent",
-            "so the kernel's entry on eth0 is foreign: another node or link answers, this one is silent",
+            "so the kernel's entry on eth0 is foreign: another node or link answers, and this one is silent",
             ENFORCED,
         ],
         id="keepalived, backup",
@@ -143,7 +143,7 @@ STEPS = [
         [
             MADE + "keepalived VI_1",
             STILL,
-            "so the kernel's entry on eth0 is foreign: another node or link answers, this one is silent",
+            "so the kernel's entry on eth0 is foreign: another node or link answers, and this one is silent",
             ENFORCED,
         ],
         id="keepalived, while the agent waits",
@@ -230,7 +230,7 @@ STEPS = [
         [
             MADE + "other",
             BOUND + "without the guard the kernel would answer for it",
-            "so the kernel's entry on eth0 is foreign: another node or link answers, this one is silent",
+            "so the kernel's entry on eth0 is foreign: another node or link answers, and this one is silent",
             ENFORCED,
         ],
         id="owner elsewhere, bound on lo",
@@ -241,8 +241,8 @@ STEPS = [
         {},
         [
             MADE + "me",
-            "me is this node; it answers on eth0, and not on eth1: the VIP is in that link's subnet",
-            "so the kernel's entry on eth1 is foreign: another node or link answers, this one is silent",
+            "me is this node; it answers on eth0, and not on eth1: the VIP is in the subnet of eth0",
+            "so the kernel's entry on eth1 is foreign: another node or link answers, and this one is silent",
             ENFORCED,
         ],
         id="two links, asked about the other one",
@@ -255,9 +255,9 @@ STEPS = [
             f"{SOURCE} makes {FAR} a VIP with the owner me",
             (
                 "me is this node; it answers on eth1, and not on eth0: "
-                "no link has the VIP's subnet, and the routes lead there"
+                "no link has the VIP's subnet, and the routes lead through eth1"
             ),
-            "so the kernel's entry on eth0 is foreign: another node or link answers, this one is silent",
+            "so the kernel's entry on eth0 is foreign: another node or link answers, and this one is silent",
             ENFORCED,
         ],
         id="two links, the routes decide",
@@ -298,14 +298,14 @@ STEPS = [
         HERE,
         a_scene(control=a_control(Mode.OBSERVE)),
         {"mode": Mode.ENFORCE},
-        [MADE + "me", SUBNET, OWNED, "the mode is enforce (its own)", HOLD],
+        [MADE + "me", SUBNET, OWNED, "the mode is enforce (the VIP's own)", HOLD],
         id="a mode of its own",
     ),
     pytest.param(
         HERE,
         a_scene(control=a_control(fence_ns=NOW_NS + 1_234_567_890, lease_ns=3 * NS_PER_S)),
         {"entry": VipEntry(Kind.OWNED)},
-        [MADE + "me", SUBNET, OWNED, ENFORCED, "the fence lies 1.235 s ahead"],
+        [MADE + "me", SUBNET, OWNED, ENFORCED, "the fence passes in 1.235 s, unless this node renews its lease"],
         id="a fence ahead",
     ),
     pytest.param(
@@ -317,7 +317,7 @@ STEPS = [
             SUBNET,
             OWNED,
             ENFORCED,
-            "the fence has passed: the kernel answers nothing until the lease is renewed",
+            "the fence has passed: the kernel answers nothing until this node renews its lease",
         ],
         id="fenced",
     ),
@@ -341,7 +341,7 @@ STEPS = [
         {"entry": VipEntry(Kind.FOREIGN, epoch=3)},
         [
             MADE + "other",
-            "so the kernel's entry on eth0 is foreign: another node or link answers, this one is silent",
+            "so the kernel's entry on eth0 is foreign: another node or link answers, and this one is silent",
             ENFORCED,
         ],
         id="the epoch of what is not owned does not matter",
@@ -372,7 +372,7 @@ def test_address_of_the_node_itself_is_listed_and_refused():
 def test_without_an_agent_no_source_is_named():
     steps = explain_ownership(VIP, "", None, None, a_scene()).steps
 
-    assert steps[0] == "only a running agent knows which object makes it a VIP"
+    assert steps[0] == "only a running agent knows which object makes 192.0.2.50 a VIP"
 
 
 @pytest.mark.parametrize(
@@ -438,17 +438,17 @@ FENCES = [
         VipEntry(Kind.FOREIGN),
         a_control(),
         None,
-        "foreign, another node or link answers, this one is silent",
+        "foreign, another node or link answers, and this one is silent",
         id="foreign",
     ),
     pytest.param(
         VipEntry(Kind.FOREIGN, mode=Mode.OBSERVE),
         a_control(),
         None,
-        "foreign, another node or link answers, this one is silent (only observed: every frame passes)",
+        "foreign, another node or link answers, and this one is silent (only observed: every frame passes)",
         id="observed",
     ),
-    pytest.param(None, AHEAD, None, "not guarded, the kernel and other programs answer freely", id="no entry"),
+    pytest.param(None, AHEAD, None, "not guarded: the kernel and other programs answer freely", id="no entry"),
 ]
 
 
@@ -469,10 +469,10 @@ def test_owner_is_also_the_node_of_another_program_that_answers():
 
 
 BOUND = replace(AHEAD, term=7)
-SILENT = "owned, but its voucher's fence has passed: this node is silent"
+SILENT = "owned, but the voucher's fence has passed: this node is silent"
 WAITS = "the voucher's fence has passed: the kernel answers nothing until the voucher hears from this node again"
-AFTER_BOTH = "the fence lies 1.000 s ahead, and the voucher's 0.550 s"
-AFTER_ONE = "the fence lies 1.000 s ahead"
+AFTER_BOTH = "the fence passes in 1.000 s, and the voucher's in 0.550 s, unless they are renewed"
+AFTER_ONE = "the fence passes in 1.000 s, unless this node renews its lease"
 OWNED, HELD = VipEntry(Kind.OWNED), VipEntry(Kind.OWNED, unfenced=True)
 
 
@@ -493,7 +493,7 @@ VOUCHERS = [
         granted(5),
         5,
         "owned, but the fence has passed: this node is silent",
-        "the fence has passed: the kernel answers nothing until the lease is renewed",
+        "the fence has passed: the kernel answers nothing until this node renews its lease",
         id="first fence passed",
     ),
 ]
@@ -541,7 +541,7 @@ def test_kernel_answers_for_ipv6_addresses_of_the_same_link_only(where, owner, s
             Mode.OBSERVE,
             "not a VIP, but its range is closed: this node is silent (only observed: every frame passes)",
         ),
-        (Kind.OPEN, Mode.ENFORCE, "not guarded, the kernel and other programs answer freely"),
+        (Kind.OPEN, Mode.ENFORCE, "not guarded: the kernel and other programs answer freely"),
     ],
 )
 def test_summary_of_an_address_without_an_entry_is_that_of_its_range(kind, mode, said):

@@ -452,8 +452,8 @@ def test_where_the_announcer_is_reported_silent_the_node_named_before_is_followe
     found = cluster.ask("metallb/service")
     assert (found.node, found.settled, found.problems) == ("worker-3", False, ())
     assert found.why == (
-        "ServiceL2Status of MetalLB metallb-system/l2-gjzc2 names worker-2, where the agent sees no answer, so "
-        "worker-3, named before, is followed"
+        "ServiceL2Status of MetalLB metallb-system/l2-gjzc2 names worker-2, but the agent on worker-2 reports "
+        "no answer from the announcer there, so the agents still follow worker-3, which was named before"
     )
 
     cluster.following.hear("worker-3", reported(101, answers=False))

@@ -130,7 +130,7 @@ def test_while_nobody_has_the_fifo_open_the_state_is_unknown(pipe):
     assert pipe.says("MASTER") == "MASTER"
     pipe.ends()
     assert pipe.look() == "unknown"
-    assert pipe.why.startswith("keepalived does not run")
+    assert pipe.why.startswith("keepalived is not running")
 
 
 def test_a_reload_closes_the_fifo_for_a_moment_and_says_nothing_of_a_master(pipe):
@@ -258,7 +258,8 @@ def test_two_programs_that_write_make_all_unknown(pipe):
     pipe.writers = ("7:100", "8:200")
     assert pipe.look() == "unknown"
     assert pipe.why == (
-        "2 programs have /run/states open for writing: give each keepalived a FIFO of its own, and restart this one"
+        "2 programs have /run/states open for writing: give each keepalived a FIFO of its own, and restart "
+        "the one that arpguard follows"
     )
     pipe.writers = ("8:200",)
     pipe.reloads()
@@ -335,7 +336,7 @@ def test_a_fifo_that_was_full_may_lack_lines(pipe):
     pipe.writes(*["MASTER"] * 2400)
     assert len(pipe.content) < ROOM
     assert pipe.look() == "unknown"
-    assert pipe.why == "/run/states was full, so that keepalived could not write to it: restart keepalived"
+    assert pipe.why == "/run/states was full, so keepalived may have been unable to write to it: restart keepalived"
     assert pipe.content == b""
 
 
@@ -402,15 +403,15 @@ def test_explain_says_why(state, expected):
     [
         (
             VrrpState.MASTER,
-            "keepalived says that VI_1 is MASTER on me, but the agent has not read its whole configuration",
+            "keepalived says that VI_1 is MASTER on me, but the agent has not yet read everything",
         ),
         (
             VrrpState.BACKUP,
-            "keepalived says that VI_1 is BACKUP on me, but the agent has not read its whole configuration",
+            "keepalived says that VI_1 is BACKUP on me, but the agent has not yet read everything",
         ),
         (
             None,
-            f"it is not known whether VI_1 is MASTER on me: {UNSAID}; the agent has not read its whole configuration",
+            f"it is not known whether VI_1 is MASTER on me: {UNSAID}; the agent has not yet read everything",
         ),
     ],
 )
@@ -418,7 +419,7 @@ def test_explain_does_not_say_silent_while_the_agent_changes_nothing(state, begi
     step = owner_step(FOLLOWS, "me", known(state), waits=True)
 
     assert step.startswith(begins)
-    assert step.endswith(": until then this node treats the VIP as it did before the agent started")
+    assert step.endswith(": until then, this node treats the VIP as it did before the agent started")
 
 
 def test_an_unknown_state_is_one_problem_for_all_vips_that_follow():

@@ -51,7 +51,7 @@ def test_members_are_those_with_a_node_or_a_heartbeat():
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        ({"alive": False}, "has not renewed for longer than its lease"),
+        ({"alive": False}, "its agent has not renewed its lease in time"),
         ({"exists": False, "ready": False}, "no Node has that name"),
         ({"deleting": True}, "its Node is being deleted"),
         ({"ready": False}, "its Node is not ready"),
@@ -111,7 +111,7 @@ def test_vip_in_nobodys_subnet_is_for_anybody_with_a_link():
 
     found = verdicts(vip, a_member("n1"), a_member("n2", links=()))
 
-    assert found == {"n1": (True, "choice 1"), "n2": (False, "every link that is guarded is down or missing")}
+    assert found == {"n1": (True, "choice 1"), "n2": (False, "every guarded link is down or missing")}
 
 
 def test_subnet_of_a_node_that_is_away_is_still_a_subnet():
@@ -136,7 +136,7 @@ def test_holder_is_chosen_and_else_the_first():
     assert [each.node for each in free] == order
     assert [each.chosen for each in free] == [True, False, False]
     assert [each.chosen for each in held] == [False, False, True]
-    assert held[2].why == "choice 3; owns it now, and the current owner keeps it"
+    assert held[2].why == "choice 3; the current owner, which keeps it"
 
 
 def test_pools_are_the_same_while_those_who_matter_are():
@@ -199,7 +199,7 @@ def test_candidates_of_a_pair_are_those_who_may_own_both():
     order = [*ranked(str(VIP.address), ["n1", "n2"]), "n3"]
     assert [list(found[vip]) for vip in PAIR] == [order, order]
     why = "its link with 2001:db8::/64 is down or missing"
-    assert found[VIP]["n3"].why == f"{why}, for 2001:db8::50, which must have the same owner"
+    assert found[VIP]["n3"].why == f"2001:db8::50, which must have the same owner, cannot go there: {why}"
     assert found[SIX]["n3"].why == why
 
 

@@ -13,7 +13,7 @@ from arpguard.core.sourcing import Sourcing
 from arpguard.model import Owner, OwnerKind, Vip
 
 VIP, FAR, NODE = ip_address("192.0.2.50"), ip_address("203.0.113.50"), ip_address("192.0.2.1")
-IN_ORDER = "; service shop/a takes precedence: its name is first"
+IN_ORDER = "; service shop/a takes precedence: its name sorts first"
 ANNOTATED = "; service shop/z takes precedence: it has an owner annotation"
 NOT_MEANT = "service shop/a has this address, but is ignored: it has no annotation arpguard.io/owner"
 ITEM = Vip(VIP, Owner(OwnerKind.EXTERNAL))

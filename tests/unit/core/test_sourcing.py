@@ -317,7 +317,7 @@ def test_without_ranges_services_are_one_problem_unless_they_ask_by_annotation()
 
     assert collected.vips == {}
     assert collected.problems[0] == (
-        "addresses of Services (3) are left alone: `ranges` is empty, so none may be guarded"
+        "the agents leave addresses of Services alone (3): `ranges` is empty, so none may be guarded"
     )
     assert reasons(collected) == [("api", "VIPOutsideRanges")]
 
@@ -482,7 +482,11 @@ def test_service_of_another_namespace_leads_no_ipv6_address():
     first = replace(a_service("a", VIP6), made="2026-01-01T00:00:00Z")
     later = replace(a_service("b", OTHER, VIP6), namespace="other", made="2026-02-01T00:00:00Z")
 
-    assert collect(first, later, config=config).vips[VIP6].lead is None
+    collected = collect(first, later, config=config)
+
+    assert collected.vips[VIP6].lead is None
+    (problem,) = collected.problems
+    assert f"shares {VIP6}, so {OTHER} can end up with a different owner" in problem
 
 
 def test_services_that_share_the_ipv4_address_all_go_with_it():
@@ -502,7 +506,7 @@ def test_ipv6_address_that_is_shared_goes_with_the_first_services_and_the_other_
     assert leads(collected) == {VIP: None, OTHER: None, VIP6: VIP}
     assert reasons(collected) == [("two", "VIPPairDivided")]
     (problem,) = collected.problems
-    assert f"{VIP6} follows {VIP}, because service shop/one shares it, so {OTHER} may have another owner" in problem
+    assert f"shares {VIP6}, so {VIP6} has the owner of {VIP}, and {OTHER} can end up with a different owner" in problem
 
 
 def test_ipv6_address_goes_with_the_one_service_that_has_both_families():
@@ -697,7 +701,9 @@ def test_address_that_no_host_of_the_subnet_has_is_refused(own, address, what):
 
     assert set(collected.vips) == {VIP}
     (notice,) = collected.own_notices
-    assert notice.note == f"{address} is the {what} address of this node's subnet: choose one that a host can own"
+    assert (
+        notice.note == f"{address} is the {what} address of this node's subnet: choose an address that a host can own"
+    )
 
 
 @pytest.mark.parametrize(

@@ -96,7 +96,7 @@ def test_between_two_nodes_there_is_a_pause_in_which_none_is_followed():
     agent.wait(NS_PER_S).put("l2-a", "n2")
 
     assert agent.node == ""
-    assert agent.ask().why.endswith("the VIP moves to n2, and for 50 ms no node lets its answers through")
+    assert agent.ask().why.endswith("the VIP moves to n2, and for 50 ms no node lets answers for it through")
     assert agent.steering.next_ns(agent.now_ns) == agent.now_ns + PAUSE_NS
     assert agent.wait(PAUSE_NS - 1).node == ""
     assert agent.wait(1).node == "n2"
@@ -109,7 +109,7 @@ def test_while_no_object_names_a_node_the_one_that_was_followed_is():
     agent.put("l2-a", None)
 
     found = agent.wait(24 * 3600 * NS_PER_S).ask()
-    assert (found.node, found.why) == ("n1", "no object of MetalLB names a node; n1 was followed last")
+    assert (found.node, found.why) == ("n1", "no object of MetalLB names a node; the agents still follow n1")
     agent.put("l2-b", "n1")
     assert agent.node == "n1"  # without a pause: it never went away
 
@@ -163,11 +163,11 @@ def test_objects_that_sway_are_followed_no_more_and_that_is_a_problem():
     agent = swaying()
     assert agent.put("l2-b", "n2", made="9")  # whatever they say
     assert agent.wait(PAUSE_NS).node == "n1"
-    assert agent.ask().why.endswith("n1 is followed while others are named in turn")
+    assert agent.ask().why.endswith("the agents follow n1 while objects name several nodes in turn")
     (problem,) = agent.steering.problems(agent.now_ns)
     assert problem == (
-        "service shop/web: its announcer's objects name n1 and n2 in turn; n1 is followed until one has been named "
-        "alone for 3 s: check whether the announcer's pods reach each other"
+        "service shop/web: its announcer's objects name n1 and n2 in turn; the agents follow n1 until only one node "
+        "has been named for 3 s: check whether the announcer's pods reach each other"
     )
 
 

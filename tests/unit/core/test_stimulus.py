@@ -95,4 +95,4 @@ def test_frames_are_told_in_tcpdumps_words(operation, vip, text):
 
 
 def test_other_frames_are_told_by_their_length():
-    assert describe(bytes(64)) == "64 bytes of neither ARP nor neighbour discovery"
+    assert describe(bytes(64)) == "64 bytes that are neither ARP nor neighbour discovery"

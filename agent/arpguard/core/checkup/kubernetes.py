@@ -44,9 +44,9 @@ def announcers(picture: Picture) -> Iterator[Finding]:
 
     yield bad(
         f"not read: {unread}",
-        why=f"VIPs that follow an announcer: {len(followers)}; a node answers only for those whose Service's "
-        "annotation names one",
-        fix="install the announcer, or give the agent the rights: deploy/components has one for each announcer",
+        why=f"VIPs that follow an announcer: {len(followers)}; a node answers only for those whose Service "
+        "has an annotation that names a node",
+        fix="install the announcer, or give the agent the rights: deploy/components has a component for each announcer",
     )
 
 
@@ -64,8 +64,8 @@ def vouching(picture: Picture) -> Iterator[Finding]:
     for problem in told:
         yield bad(
             problem.removeprefix(_OF_VOUCHING),
-            why="until then a dead node is replaced only after its lease, not after the voucher's timeout (about a "
-            "second)",
+            why="until this is fixed, other nodes replace a dead one only after its lease, not after the voucher's "
+            "timeout (about a second)",
             fix="see `arpguard status`, and the agent's log",
         )
 
@@ -73,7 +73,8 @@ def vouching(picture: Picture) -> Iterator[Finding]:
     if is_too_fast:
         yield warn(
             "profile fast on a virtual machine",
-            why="a migration may stop it, clock and all, for longer than the margin of 200 ms: then two nodes answer",
+            why="a migration may stop the machine, clock and all, for longer than the margin of 200 ms: then two nodes "
+            "answer",
             fix="leave lease.vouching.profile out, or set it to slow",
         )
     if isinstance(word, Unread):
@@ -104,7 +105,7 @@ def _ipvs(picture: Picture, cluster: ClusterView, *, strict: bool) -> Iterator[F
 
     if strict and not applied and applied is not None:
         yield bad(
-            f"{seen}, but arp_ignore of this node is 0",
+            f"{seen}, but arp_ignore on this node is 0",
             why="kube-proxy reads its configuration only when it starts: this node still answers for every VIP",
             fix="restart kube-proxy",
             commands=(_RESTART,),
@@ -117,7 +118,7 @@ def _ipvs(picture: Picture, cluster: ClusterView, *, strict: bool) -> Iterator[F
         yield Finding(
             Grade.BAD if addresses else Grade.WARN,
             f"{seen}, and no guard is in enforce mode",
-            why=f"each node binds and answers for all {len(addresses)} addresses of Services",
+            why=f"each node binds all {len(addresses)} addresses of Services, and answers for them",
             fix="guard them (then strictARP does not matter); or, if another announcer answers for them, set "
             "strictARP and restart kube-proxy",
             commands=(_SET_STRICT_ARP, _RESTART),

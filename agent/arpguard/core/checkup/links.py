@@ -73,7 +73,7 @@ def _reached_by_guard(picture: Picture, selector: InterfaceSelector) -> Finding:
         f"the kernel says lo because the address is bound here ({picture.bound_on(address)}); "
         f"arpguard takes {ours or 'no link'}",
         str(selector),
-        "arpguard ignores table `local`; a program that asks the kernel gets lo",
+        "arpguard ignores the routing table `local`; a program that asks the kernel gets lo",
         "name an address that no node and no VIP has, such as the gateway's",
     )
 
@@ -115,12 +115,13 @@ def foreign_programs(picture: Picture) -> Iterator[Finding]:
             yield bad(
                 f"{listed(map(_shown, before))} runs before the guard",
                 link.name,
-                "the guard does not see frames that this program drops or takes, nor stop frames that it accepts",
+                "the guard does not see frames that this program drops or takes, nor stop those that it accepts",
                 "make it attach behind the guard, or restart the agent: that puts the guard first (TCX)",
             )
         else:
             yield ok(
-                f"other programs run after the guard, or on links without one: {listed(map(_shown, others))}", link.name
+                f"other programs run after the guard, or on links without a guard: {listed(map(_shown, others))}",
+                link.name,
             )
 
 
@@ -146,9 +147,9 @@ def one_agent(picture: Picture) -> Iterator[Finding]:
     others = [guard for guard in guards if guard.pin_dir != own and len(guards) > 1]
     for guard in others:
         state = {
-            True: "an agent runs on it",
-            False: "no agent runs on it",
-            None: "cannot see whether an agent runs",
+            True: "an agent uses it",
+            False: "no agent uses it",
+            None: "the doctor cannot see whether an agent uses it",
         }
         yield bad(
             f"a second guard is pinned at {guard.pin_dir}; {state[guard.running]}",
@@ -189,7 +190,7 @@ def xdp(picture: Picture) -> Iterator[Finding]:
             yield warn(
                 f"{link.kind or 'hardware'}: {why}",
                 link.name,
-                "the guard uses tc there; otherwise answers are lost",
+                "no answer may reach the client" if link.kind == "veth" else "the guard uses tc there instead",
                 "set `datapath: auto`, or use a NIC with native XDP",
             )
 
@@ -202,6 +203,6 @@ def _no_xdp(picture: Picture, link: Link) -> str:
     if link.kind:
         return "no native XDP on such a device"
     if link.name in picture.snapshot.machine.strips_tags:
-        return "removes VLAN tags from frames before XDP sees them (ethtool -K rxvlan off)"
+        return f"removes VLAN tags from frames before XDP sees them (`ethtool -K {link.name} rxvlan off` stops that)"
     taken = [each for each in picture.programs if each.ifindex == link.ifindex and each.hook == "xdp" and not each.ours]
     return f"another XDP program is attached ({listed(map(_shown, taken))})" if taken else ""

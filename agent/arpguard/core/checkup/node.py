@@ -85,11 +85,11 @@ def kernel(picture: Picture) -> Iterator[Finding]:
     if version and version < _OLDEST:
         yield bad(f"Linux {machine.release}", fix="the guard needs Linux 5.15 or newer")
     elif isinstance(machine.jited, Unread):
-        yield unknown(f"Linux {machine.release}; a program cannot be loaded: {machine.jited.why}")
+        yield unknown(f"Linux {machine.release}; the doctor cannot load a BPF program: {machine.jited.why}")
     elif not machine.jited:
         yield warn(
             f"Linux {machine.release}; BPF programs are interpreted",
-            why="each frame costs several times as much",
+            why="each frame costs several times as much CPU time",
             fix="turn the JIT compiler on",
             commands=(shell("sysctl", "-w", "net.core.bpf_jit_enable=1"),),
         )
@@ -117,9 +117,9 @@ def bpffs(picture: Picture) -> Iterator[Finding]:
         return
     yield warn(
         f"{pin_dir} is not on a BPF file system",
-        why="the agent mounts one when it starts, and nothing can be pinned there before; in a container it is lost "
-        "with the container, unless the host's is mounted",
-        fix="mount it",
+        why="the agent mounts one when it starts, and nothing can be pinned there before; in a container, that mount "
+        "is lost with the container, unless the host's file system is mounted there",
+        fix="mount one",
         commands=(shell("mount", "-t", "bpf", "bpf", "/sys/fs/bpf"),),
     )
 
@@ -133,7 +133,7 @@ def capabilities(picture: Picture) -> Iterator[Finding]:
     elif missing:
         yield bad(
             f"{listed(missing)} is missing",
-            why="an agent started like this cannot load, attach or announce",
+            why="an agent started like this cannot load or attach its programs, or announce VIPs",
             fix="give the container or the service these capabilities",
         )
     else:
@@ -148,7 +148,7 @@ def clock(picture: Picture) -> Iterator[Finding]:
     else:
         yield warn(
             source,
-            why="the programs read the clock for each frame that they answer, and this clock source is slower than tsc",
+            why="the guard reads the clock for each frame that it answers, and this clock source is slower than tsc",
             fix="make the kernel use tsc, if it is stable there (clocksource=tsc)",
         )
 

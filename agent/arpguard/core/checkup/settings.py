@@ -32,7 +32,7 @@ def _too_silent(picture: Picture, link: Link) -> Finding | None:
 
     commands = picture.sysctls.set("ipv4/arp_ignore", link.name, 0)
     if value == _IGNORES_ALL:
-        why = "the kernel answers no ARP request here: once their caches time out, neighbours no longer reach this node"
+        why = "the kernel answers no ARP request here: once neighbours' caches time out, they no longer reach this node"
         return bad(f"arp_ignore is {value}", link.name, why, "set it to 0 or 1", commands)
 
     dark = [
@@ -107,14 +107,14 @@ def _loop(picture: Picture, link: Link, vips: Sequence[Address]) -> Finding:
     seen = f"accept_local is 1, rp_filter {rp_filter}, forwarding {'on' if forwards else 'off'}"
 
     if unbound and forwards:
-        state = f"{listed(unbound)} is not bound here: what this node sends there"
+        state = f"{listed(unbound)} is not bound here: a packet from this node to it"
     else:
-        state = f"as soon as {listed(vips)} is not bound here and packets are forwarded, what this node sends there"
+        state = f"as soon as {listed(vips)} is not bound here and packets are forwarded, a packet from this node to it"
 
     return bad(
         seen,
         link.name,
-        f"{state} comes back from the LVS director, is accepted with this node's own address as source, and is "
+        f"{state} comes back from the LVS director, is accepted although its source is this node's own address, and is "
         "forwarded to the director again, round and round until its TTL is 0",
         "turn accept_local off; a real server that needs to reach the VIP itself must have it bound on lo",
         picture.sysctls.set("ipv4/accept_local", link.name, 0),
@@ -196,7 +196,7 @@ def takeovers(picture: Picture) -> Iterator[Finding]:
                 yield bad(
                     f"{shown(name)} is 1",
                     link.name,
-                    "when a VIP moves, this node keeps sending to the old owner until its cache times out",
+                    "when a VIP moves, this node keeps sending to the old owner until its own cache entry times out",
                     "set it to 0",
                     picture.sysctls.set(name, link.name, 0),
                 )
@@ -236,7 +236,7 @@ def ipv6(picture: Picture) -> Iterator[Finding]:
                 found = True
                 yield Finding(
                     grade,
-                    f"{shown(name)} is {wrong}, and {listed(near)} may be asked for here",
+                    f"{shown(name)} is {wrong}, and neighbours may ask for {listed(near)} here",
                     link.name,
                     why,
                     f"set it to {1 - wrong}",
@@ -252,13 +252,13 @@ _IPV6 = (
         "ipv6/disable_ipv6",
         1,
         Grade.BAD,
-        "the kernel accepts no IPv6 packet here: clients sent to this node get no answer",
+        "the kernel accepts no IPv6 packet here: clients that send to this node get no answer",
     ),
     (
         "ipv6/suppress_frag_ndisc",
         0,
         Grade.WARN,
-        "the kernel believes neighbour discovery in fragments (RFC 6980), and the guard lets such frames pass",
+        "the kernel believes neighbour discovery in fragments (RFC 6980), which the guard drops only in enforce mode",
     ),
 )
 

@@ -55,7 +55,10 @@ CHECKS = (
     ),
     Check(settings.proxy_arp, "proxy_arp: answers for what is routed elsewhere"),
     Check(settings.ipv6, "settings that block IPv6 VIPs (disable_ipv6, suppress_frag_ndisc)"),
-    Check(links.interfaces, "`interfaces:` that name no link, lo, a NOARP device, or a port of a bridge or bond"),
+    Check(
+        links.interfaces,
+        "entries of `interfaces:` that name lo, a NOARP device, a port of a bridge or bond, or nothing that exists",
+    ),
     Check(
         links.can_reach, "can_reach:ADDRESS, in `interfaces:` or an Eip of OpenELB, for which `ip route get` says lo"
     ),

@@ -67,9 +67,9 @@ def _open(picture: Picture, vip: Address, links: list[Link]) -> Finding:
     known = picture.vips.get(vip)
 
     on_the_link = all(has(link, vip) for link in links)
-    seen = f"bound on {where}; the kernel answers for it on {_names(links)}, no guard"
+    seen = f"bound on {where}; the kernel answers for it on {_names(links)}, without a guard"
     if not where:
-        seen = f"routed elsewhere; the kernel answers for it on {_names(links)} (proxy_arp), no guard"
+        seen = f"routed elsewhere; the kernel answers for it on {_names(links)} (proxy_arp), without a guard"
 
     if on_the_link and not picture.is_of_others(vip):
         why = "this node answers as long as the address is bound, even after another node has taken over"
@@ -96,7 +96,7 @@ def _to_silence(picture: Picture, vip: Address, links: list[Link]) -> tuple[str,
     lines = [line for link in links for line in silencing(picture, link)]
     if not picture.bound_on(vip):
         return "turn proxy_arp off", tuple(lines)
-    words = "guard it (add it to `vips:`); or, if another host is to answer, let the kernel answer only for "
+    words = "guard it (add it to `vips:`); or, if another host should answer, let the kernel answer only for "
     return words + "addresses of the link that receives the request", tuple(lines)
 
 
@@ -181,14 +181,14 @@ def kube_ipvs(picture: Picture) -> Iterator[Finding]:
     bare = [address for address, links in exposed.items() if links]
     counts = f"addresses: {len(device.addresses)}, {len(asked)} of them in a link's subnet"
     if not bare:
-        yield ok(f"{counts}; the kernel answers for none of these without a guard", device.name)
+        yield ok(f"{counts}; each one that the kernel would answer for is guarded", device.name)
         return
 
     links = list({link.ifindex: link for address in bare for link in exposed[address]}.values())
     yield bad(
         f"{counts}; without a guard: {listed(bare)}",
         device.name,
-        "kube-proxy binds these on every node, and every node answers for them (up, down and NOARP make no difference)",
+        "kube-proxy binds these on every node, and every node answers for them, even if the device is down or NOARP",
         *_to_silence(picture, bare[0], links),
     )
 
@@ -208,7 +208,7 @@ def vip_refused(picture: Picture) -> Iterator[Finding]:
             yield bad(
                 reasons[0].partition(": ")[0],
                 str(vip.address),
-                _HIJACK,
+                "arpguard never guards such an address",
                 f"remove it from `vips:` in {picture.snapshot.source}",
             )
 
@@ -227,7 +227,7 @@ def _refused_of_service(picture: Picture, service: Service, address: Address) ->
         f"{service.namespace}/{service.name}: {reasons[0].partition(': ')[0]}",
         str(address),
         _HIJACK,
-        "remove it from the Service; a Service for hosts outside needs an EndpointSlice, not an externalIP",
+        "remove it from the Service; a Service for hosts outside the cluster needs an EndpointSlice, not an externalIP",
         _taking_away(service, address),
     )
 
@@ -293,17 +293,17 @@ def _answered(
         return bad(
             seen,
             str(vip),
-            "clients reach the host that answers last, and another one after each timeout of their caches",
+            "clients reach whichever host answered last, and may switch each time their ARP cache entry times out",
             *_to_one(picture, vip, link, here=here),
         )
 
     owner = _owners_mac(picture, vip, link)
     if owner is not None and macs and owner not in macs:
         return bad(
-            f"{seen}, and its owner is {_who(owner, names)}",
+            f"{seen}, but the owner is {_who(owner, names)}",
             str(vip),
             "another host has taken the address, or the owner has a new NIC",
-            "find the host by its MAC in the switch's table; correct the owner if it is the right one",
+            "find the host by its MAC in the switch's table; correct the owner if that host is the right one",
         )
 
     strangers = [mac for mac in macs if mac not in names]
@@ -316,7 +316,7 @@ def _answered(
             f"{seen}, which is not a node of this cluster",
             str(vip),
             "a host outside the cluster has the address, and loses it as soon as a node answers for it",
-            f"say that it is external ({named}): then the guard keeps the cluster silent; or choose an address "
+            f"say that its owner is external ({named}): then the guard keeps the cluster silent; or choose an address "
             "that no host has; or find the host by its MAC, if it is an impostor",
         )
 
@@ -406,7 +406,7 @@ def vip_claimed(picture: Picture) -> Iterator[Finding]:
 
 
 def _claimed_by(claim: Rival) -> str:
-    return f"{claim.mac} ({claim.who}), reports: {claim.count}, {claim.ago_s:.0f} s ago"
+    return f"{claim.mac} ({claim.who}), reports: {claim.count}, the last {claim.ago_s:.0f} s ago"
 
 
 def is_of_claim(problem: str, claims: Iterable[Rival]) -> bool:
