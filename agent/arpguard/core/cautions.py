@@ -59,7 +59,7 @@ def misnamed(config: AgentConfig, node: str, *, by_host: bool) -> list[str]:
     meant = next((owner for owner in owners if _resembles(node, owner)), None)
     if numbered or not (meant or by_host):
         return []
-    named = f"no VIP names this node ({node}) as its owner; they name {some(owners)}"
+    named = f"no VIP names this node ({node}) as its owner; the VIPs name {some(owners)}"
     remedy = f"start the agent with --node-name {meant}" if meant else "give the agent this node's name (--node-name)"
     return [f"vips: {named}: {remedy}"]
 

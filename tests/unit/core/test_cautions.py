@@ -40,7 +40,7 @@ def test_node_that_no_vip_names_is_told_where_that_seems_to_be_a_mistake(node, b
     found = misnamed(parse_config(vips), node, by_host=by_host)
 
     assert [problem.rpartition(": ")[2] for problem in found] == ([told] if told else [])
-    assert all(f"no VIP names this node ({node}) as its owner; they name node-1, node-2" in each for each in found)
+    assert all(f"no VIP names this node ({node}) as its owner; the VIPs name node-1, node-2" in each for each in found)
 
 
 def test_node_is_not_misnamed_where_it_follows_its_keepalived():
