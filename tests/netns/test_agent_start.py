@@ -453,7 +453,7 @@ def test_an_agent_in_standby_that_is_told_to_end_leaves_the_other_alone(pair, ag
     assert following._process is not None
     following.send(signal.SIGTERM)
     assert following._process.wait(END_S) == 0
-    assert "stopped in standby" in following.said()
+    assert "stopped on standby" in following.said()
     assert agent.pid is not None
     with a_wire(pair.client) as wire:
         assert claims(wire.exchange([wire.request(FOREIGN)], OWNED), FOREIGN) == []

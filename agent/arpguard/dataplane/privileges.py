@@ -78,7 +78,7 @@ def require() -> None:
     lacks = missing(effective())
     if lacks:
         named = ", ".join(f"CAP_{each.name} ({NEEDED[each]})" for each in lacks)
-        raise DataPlaneError(f"cannot run without {named}: run as root, or add what is missing to the container")
+        raise DataPlaneError(f"cannot run without {named}: run as root, or grant the container what is missing")
 
 
 def refusal() -> str:

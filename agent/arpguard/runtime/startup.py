@@ -130,7 +130,7 @@ class Startup:
                         raise
                 await is_set_within(self._stopping, TURN_S)
 
-        log.info("stopped in standby" if self._options.standby else "stopped before the other agent ended")
+        log.info("stopped on standby" if self._options.standby else "stopped before the other agent ended")
         return None
 
     async def _begin_to_wait(self, programs: Build, waiting: AsyncExitStack) -> float:

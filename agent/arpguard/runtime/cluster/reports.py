@@ -72,7 +72,10 @@ class Reports:
         """The map of this node has become full, or has room again."""
         if is_full and not self._is_full:
             node = self._node
-            note = f"the map on {node} is full: VIPs that its log names are not guarded there; raise bpf.max_entries"
+            note = (
+                f"the map on {node} is full: VIPs that the agent's log names are not guarded there; raise "
+                "bpf.max_entries"
+            )
             self.events.post(Notice(self._node_subject(), "MapFull", "Guard", note))
         self._is_full = is_full
 
