@@ -394,7 +394,7 @@ async def test_pings_that_never_come_back_are_a_problem(two, monkeypatch):
     ):
         await _is(lambda: one.says(f"vouching: no ping comes back from {TWO}: check whether"))
         assert one.says("0x88B5")
-        assert not other.says("nothing comes back")
+        assert not other.says("no ping comes back")
 
 
 @in_loop

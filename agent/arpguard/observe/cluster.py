@@ -207,7 +207,7 @@ CLUSTER: tuple[spec.Spec[ClusterLook], ...] = (
     spec.Counter(
         "arpguard_voucher_unbinds_total",
         "How often this node left a voucher whose grants did not arrive, since the agent started",
-        "when it grows more than once every few minutes: the segment loses frames, or vouchers end",
+        "when it grows more than once every few minutes: the segment loses frames, or vouchers stop",
         _of_vouching(lambda vouching: vouching.unbinds),
     ),
     spec.Counter(
