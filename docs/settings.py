@@ -32,7 +32,6 @@ _SHOWN: Mapping[str, Callable[[], object]] = {
     "audit.every": lambda: _second(_CONFIG.audit.every_ns),
     "audit.rate": lambda: f"{_CONFIG.audit.rate}/s",
     "interfaces": lambda: f"[{', '.join(map(str, _CONFIG.interfaces))}]",
-    "lease.vouching": lambda: "off" if _CONFIG.lease.vouching is None else "auto",
     "services.selector": lambda: "{}" if not _CONFIG.services.selector else _CONFIG.services.selector,
     "services.owner": _CONFIG.services.owner.kind.name.lower,
     "ranges": lambda: f"{[*_CONFIG.ranges]}",
@@ -47,7 +46,7 @@ _SHOWN: Mapping[str, Callable[[], object]] = {
 # They have no default, one that depends on others, or one that takes a sentence.
 _IN_WORDS = {
     *("vips[].address", "vips[].owner", "vips[].mode", "vips[].hold", "services", "grpc.listen", "grpc.tls"),
-    *("lease.vouching.ethertype", "lease.vouching.profile"),
+    *("lease.vouching", "lease.vouching.ethertype", "lease.vouching.profile"),
 }
 
 

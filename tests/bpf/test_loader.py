@@ -253,7 +253,7 @@ def test_program_that_the_kernel_refuses_without_a_word_is_said_why(monkeypatch)
         raise OSError(7, os.strerror(7))
 
     monkeypatch.setattr(syscall, "program_load", refuse)
-    with pytest.raises(DataPlaneError, match=r"refuses the program ingress_tc \(Argument list too long\)"):
+    with pytest.raises(DataPlaneError, match=r"refuses to load the program `ingress_tc` \(Argument list too long\)"):
         loader.load_unpinned(SMALL)
 
 
@@ -263,7 +263,7 @@ def test_map_of_another_size_under_our_name_is_refused(tmp_path):
         entries = pin_dir / f"maps-{SMALL.geometry()}" / "entries"
         entries.unlink()
         syscall.obj_pin(loaded.maps["totals"], str(entries))
-        with pytest.raises(DataPlaneError, match="is not a map of this arpguard"):
+        with pytest.raises(DataPlaneError, match="is not a map of this version of arpguard"):
             loader.load(pin_dir, SMALL)
 
 
@@ -333,7 +333,7 @@ def test_ordinary_folder_is_no_bpffs(tmp_path):
 
 def test_second_agent_is_refused_the_pin_directory(pin_dir):
     held = bpffs.lock(pin_dir)
-    with pytest.raises(DataPlaneError, match="another arpguard agent is running"):
+    with pytest.raises(DataPlaneError, match="another arpguard agent is using"):
         bpffs.lock(pin_dir)
     held.close()
     bpffs.lock(pin_dir).close()

@@ -346,7 +346,7 @@ async def test_probe_that_finds_a_node_without_an_agent_says_so(cluster, neighbo
         (event,) = cluster.events("VIPTakenOutside")
         assert event["note"] == (
             f"{B} is in use by {BARE} (cluster node without an agent), {STRANGER}: "
-            "no node answers for it until that host is silent"
+            "no node answers for it until that host falls silent"
         )
 
 

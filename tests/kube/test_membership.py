@@ -469,7 +469,7 @@ async def test_server_whose_streams_stand_still_is_lost(one, caplog):
         one.fault(NODE)
         await until(lambda: side.kube.state.sources["leases"].lost == "", 10)
 
-    assert len(_lines(caplog, "lost")) == len(_lines(caplog, "back")) == 1
+    assert len(_lines(caplog, "lost")) == len(_lines(caplog, "watching again")) == 1
 
 
 # ---- in trouble ----

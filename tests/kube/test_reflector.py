@@ -513,7 +513,10 @@ async def test_outage_costs_few_requests_little_cpu_and_two_lines(tmp_path, capl
     print(f"6 s of outage: {requests} requests, {cpu * 1000:.0f} ms of CPU, the server's part included")
     assert 4 <= requests <= 10
     assert cpu < 0.5
-    assert [message.split(":")[1].split(";")[0].strip() for message in caplog.messages] == ["watch lost", "back"]
+    assert [message.split(":")[1].split(";")[0].strip() for message in caplog.messages] == [
+        "watch lost",
+        "watching again",
+    ]
 
 
 @in_loop

@@ -392,9 +392,9 @@ async def test_pings_that_never_come_back_are_a_problem(two, monkeypatch):
         a_side(two, ONE, kernels[0], config=VOUCHING) as one,
         a_side(two, TWO, kernels[1], config=VOUCHING) as other,
     ):
-        await _is(lambda: one.says(f"vouching: nothing comes back from {TWO}: check whether"))
+        await _is(lambda: one.says(f"vouching: no ping comes back from {TWO}: check whether"))
         assert one.says("0x88B5")
-        assert not other.says("nothing comes back")
+        assert not other.says("no ping comes back")
 
 
 @in_loop

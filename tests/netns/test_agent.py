@@ -195,7 +195,7 @@ def test_a_foreign_vip_is_not_answered_during_reloads(pair, agent):
     ids=["value", "no YAML", "missing key"],
 )
 def test_a_wrong_edit_changes_nothing_and_is_reported(agent, wire, text, problem):
-    report = f"configuration: change rejected; keeping the previous one: .*{problem}"
+    report = f"configuration: change rejected; keeping the previous configuration: .*{problem}"
     before = said(agent, report)
     agent.configure(text)
     until(lambda: said(agent, report) > before, REPAIR_S)
@@ -208,7 +208,7 @@ def test_a_wrong_edit_changes_nothing_and_is_reported(agent, wire, text, problem
     ("damage", "report"),
     [
         (lambda path: path.write_text(""), r"problem: configuration: change rejected; .* empty"),
-        (lambda path: path.unlink(), "problem: configuration: .* is gone; keeping the previous one"),
+        (lambda path: path.unlink(), "problem: configuration: .* is gone; keeping the previous configuration"),
     ],
     ids=["emptied", "removed"],
 )
@@ -305,7 +305,7 @@ def test_a_deleted_entry_is_restored_within_a_second(pair, agent, wire, table):
         table.delete([key])
         assert answers(wire, FOREIGN) == {FOREIGN: [M]}
     until(lambda: answers(wire, FOREIGN) == {FOREIGN: []}, REPAIR_S)
-    agent.wait_for(f"drift: another program changed 1 entries; restored them: {FOREIGN} on interface")
+    agent.wait_for(f"drift: another program changed entries (1); restored them: {FOREIGN} on interface")
 
 
 def test_a_changed_entry_is_restored_within_a_second(pair, agent, wire, table):
@@ -314,7 +314,7 @@ def test_a_changed_entry_is_restored_within_a_second(pair, agent, wire, table):
         table.write({key: replace(table.read().entries[key], kind=Kind.FOREIGN)})
         assert answers(wire, OWNED) == {OWNED: []}
     until(lambda: answers(wire, OWNED) == {OWNED: [M]}, REPAIR_S)
-    agent.wait_for(f"drift: another program changed 1 entries; restored them: {OWNED} on interface")
+    agent.wait_for(f"drift: another program changed entries (1); restored them: {OWNED} on interface")
 
 
 def test_an_entry_that_nobody_wants_is_removed_within_a_second(pair, agent, wire, table):
@@ -322,7 +322,7 @@ def test_an_entry_that_nobody_wants_is_removed_within_a_second(pair, agent, wire
         table.write({EntryKey(pair.ifindex(), OTHER): an_entry(Kind.FOREIGN)})
         assert answers(wire, OTHER) == {OTHER: []}
     until(lambda: answers(wire, OTHER) == {OTHER: [M]}, REPAIR_S)
-    agent.wait_for(f"drift: another program changed 1 entries; restored them: {OTHER} on interface")
+    agent.wait_for(f"drift: another program changed entries (1); restored them: {OTHER} on interface")
 
 
 def test_the_control_value_is_restored_within_a_second(agent, wire):
@@ -470,7 +470,7 @@ def test_xdp_is_not_used_where_the_device_hides_vlan_tags_from_it():
     """D3, D5: with RX VLAN offload XDP would answer in the wrong VLAN. veth offloads by default."""
     with a_pair("xdp-offload") as own:
         agent = own.agent(a_config(datapath="xdp"))
-        assert said(agent, "problem: eth0: RX VLAN offload hides tags from XDP, tc is used")
+        assert said(agent, "problem: eth0: RX VLAN offload hides VLAN tags from XDP; using tc")
         assert hooks(own, agent) == {"tc_egress", "tc_ingress"}
 
 

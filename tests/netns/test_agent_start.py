@@ -184,7 +184,7 @@ def test_a_second_agent_on_the_same_pin_directory_exits_3(pair, agent):
     (pair.folder / "second").mkdir()
     code, text = ends(second, a_config())
     assert code == 3
-    assert "another arpguard agent is running" in said_in_one_line(text)
+    assert "another arpguard agent is using" in said_in_one_line(text)
     with a_wire(pair.client) as wire:
         assert claims(wire.exchange([wire.request(FOREIGN)], OWNED), FOREIGN) == []
 
@@ -193,7 +193,7 @@ def test_an_agent_waits_a_moment_for_the_voucher_of_the_one_before(agent):
     with bpffs.lock(agent.pin_dir):
         agent.configure(a_config())
         agent.start()
-        agent.wait_for("another agent, or its voucher, uses")
+        agent.wait_for("another agent, or its voucher process, uses")
     agent.wait_for()
 
 
@@ -201,10 +201,10 @@ def test_an_agent_that_is_told_to_end_while_it_waits_for_the_one_before_ends_in_
     with bpffs.lock(agent.pin_dir):
         agent.configure(a_config())
         agent.start()
-        agent.wait_for("another agent, or its voucher, uses")
+        agent.wait_for("another agent, or its voucher process, uses")
         agent.send(signal.SIGTERM)
         assert agent._process.wait(END_S) == 0
-    assert "stopped before the other agent has ended" in agent.said()
+    assert "stopped before the other agent ended" in agent.said()
 
 
 def as_nobody(*words: str, folder: Path) -> "subprocess.CompletedProcess[str]":
@@ -453,7 +453,7 @@ def test_an_agent_in_standby_that_is_told_to_end_leaves_the_other_alone(pair, ag
     assert following._process is not None
     following.send(signal.SIGTERM)
     assert following._process.wait(END_S) == 0
-    assert "stopped in standby" in following.said()
+    assert "stopped on standby" in following.said()
     assert agent.pid is not None
     with a_wire(pair.client) as wire:
         assert claims(wire.exchange([wire.request(FOREIGN)], OWNED), FOREIGN) == []

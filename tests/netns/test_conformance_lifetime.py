@@ -193,14 +193,17 @@ def link_id(pin) -> int | None:
 @pytest.mark.parametrize(("hook", "at"), [("tc_ingress", Hook.TC_INGRESS), ("tc_egress", Hook.TC_EGRESS)])
 def test_e8_a_program_that_was_taken_off_is_put_back_within_a_second(pair, agent, wire, take_off: Callable, hook, at):
     assert guarded(wire)
-    programs, repairs = programs_at(pair.node, at), said(agent, "drift: another program detached 1 programs")
+    programs, repairs = programs_at(pair.node, at), said(agent, "drift: another program detached the guard's programs")
     pin = agent.pin_dir / "links" / f"{pair.ifindex()}-{hook}"
     old = link_id(pin)
     take_off(pin)
     until(lambda: link_id(pin) not in (None, old), REPAIR_S, "another link is pinned")
     assert programs_at(pair.node, at) == programs
     assert guarded(wire)
-    until(lambda: said(agent, "drift: another program detached 1 programs") == repairs + 1, what="the log says so")
+    until(
+        lambda: said(agent, "drift: another program detached the guard's programs") == repairs + 1,
+        what="the log says so",
+    )
 
 
 def test_e8_an_interface_that_is_made_anew_is_guarded_within_a_second(pair, agent):

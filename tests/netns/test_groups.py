@@ -130,7 +130,7 @@ def test_more_groups_than_a_socket_takes_are_spread_and_room_is_used_again(pair)
 def test_link_that_cannot_is_refused_in_words(pair):
     def work():
         with some_groups(pair) as (groups, here):
-            with pytest.raises(DataPlaneError, match=f"group {GROUP} cannot be joined \\(No such device\\)"):
+            with pytest.raises(DataPlaneError, match=f"cannot join multicast group {GROUP} \\(No such device\\)"):
                 groups.join(here._replace(ifindex=9999))
             return groups.joined
 
@@ -245,8 +245,9 @@ def test_what_is_in_the_way_is_a_problem_until_it_is_solved(pair):
         return seen
 
     problem = (
-        f"eth0: group {GROUP} cannot be joined (Invalid argument): a switch that snoops may not forward "
-        "solicitations for IPv6 VIPs to this node; check that IPv6 is enabled there, and that its MTU is at least 1280"
+        f"eth0: cannot join multicast group {GROUP} (Invalid argument); a switch with MLD snooping may withhold "
+        "solicitations for IPv6 VIPs from this node; check that IPv6 is enabled on the interface, and that its MTU is "
+        "at least 1280"
     )
     assert inside(pair, lambda: asyncio.run(work())) == [
         ({GROUP}, False, ()),

@@ -28,7 +28,7 @@ FLAPPING_S = 10.0
 SETTLED_S = 4.0
 PATIENCE_S = 60.0
 LOSSES = 3
-IN_NEED = "is flapping or deaf; using it anyway"
+IN_NEED = "flaps or receives nothing; using it anyway"
 
 
 @pytest.fixture(scope="module")

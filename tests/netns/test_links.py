@@ -475,7 +475,7 @@ def test_other_ethernet_devices_are_guarded(pair, agent, device, name, words):
 
 def test_xdp_on_a_device_that_has_none_falls_back_to_tc(pair, agent):
     agent.configure("datapath: xdp\n" + a_config("[br0]"))
-    is_told(agent, "br0: native XDP was refused on interface")
+    is_told(agent, "br0: the kernel refused native XDP on interface")
     guards(pair, agent, "br0")
     hooks = {pin.hook for pin in read_pins(agent.pin_dir)}
     assert hooks == {Hook.TC_INGRESS, Hook.TC_EGRESS}

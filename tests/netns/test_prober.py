@@ -258,7 +258,7 @@ def test_link_without_ipv6_cannot_be_probed_on(pair):
     """Its MTU is too small (RFC 8200 5)."""
     pair.node.netns.run("ip", "link", "set", "eth0", "mtu", "1000")
     try:
-        with pytest.raises(DataPlaneError, match=f"group {GROUP6} cannot be joined"):
+        with pytest.raises(DataPlaneError, match=f"cannot join multicast group {GROUP6}"):
             run(pair, lambda prober: _probe(prober, pair, VIP6))
     finally:
         pair.node.netns.run("ip", "link", "set", "eth0", "mtu", "1500")

@@ -67,7 +67,7 @@ BY_HAND = {
     "follow.md": [r"every `leaseRetryPeriod` \(2 s\)"],
     "ipv6.md": [r"up to 2\.0 s \(last listener query time", r"A restart within 2 s", r"group costs 56 bytes"],
     "lab-announcers.md": [r"every 0\.2 s", r"every 1\.1 s for 5 s", r"every 3 s for ever; 0\.5 s in the lab"],
-    "vouching.md": [r"unicast frames of 56 bytes", r"QEMU pauses a guest for up to 300 ms"],
+    "vouching.md": [r"0x88B5 and 56 bytes", r"QEMU pauses a guest for up to 300 ms"],
     # What a test does or demands, in numbers that its code has no names for.
     "interfaces.md": [r"the tests require 1 s"],
     "lab-faults.md": [r"10 % or half", r"for up to 2\.5 s", r"leases of 2 and 4 s", r"20 %, 60 % or all"],

@@ -170,4 +170,4 @@ def _alive(path: Path, ifindex: int, hook: Hook) -> Fd | None:
 def _xdp_refusal(ifindex: int, error: OSError) -> DataPlaneError:
     if error.errno in _TAKEN:
         return AttachConflictError(f"another XDP program is on interface {ifindex}; leaving it alone and using tc")
-    return DataPlaneError(f"native XDP was refused on interface {ifindex} ({error.strerror}); tc is used")
+    return DataPlaneError(f"the kernel refused native XDP on interface {ifindex} ({error.strerror}); using tc")

@@ -53,7 +53,7 @@ async def ensure(ifindex: int, hook: Hook, program: Fd) -> tuple[int, bool]:
                 prio = ours.prio if ours else next(n for n in range(1, len(taken) + 2) if n not in taken)
                 await _replace(ipr, ifindex, hook, program, prio)
     except NetlinkError as error:
-        raise DataPlaneError(f"cannot attach to interface {ifindex} by clsact ({error})") from error
+        raise DataPlaneError(f"cannot attach to interface {ifindex} via clsact ({error})") from error
     return wanted, ours is None
 
 

@@ -33,7 +33,7 @@ class EventReader:
         self._callback = _SAMPLE(self._sample)  # kept: libbpf calls it as long as the reader lives
         self._ring: int | None = self._lib.ring_buffer__new(events.number, self._callback, None, None)
         if not self._ring:
-            raise DataPlaneError("the event ring buffer cannot be read: stop other readers of this pin directory")
+            raise DataPlaneError("cannot read the event ring buffer: stop other programs that read it")
 
     def fileno(self) -> int:
         """A descriptor for select(2) and friends."""

@@ -75,10 +75,10 @@ class Groups:
         try:
             ear = _Ear(socket.socket(socket.AF_INET6, socket.SOCK_DGRAM))
         except OSError as error:
-            raise DataPlaneError(f"no IPv6 socket can be opened ({error.strerror})") from error
+            raise DataPlaneError(f"cannot open an IPv6 socket ({error.strerror})") from error
         self._ears.append(ear)
         if not self._add_to(ear, membership):
-            raise DataPlaneError("no memory for a group: raise net.core.optmem_max")
+            raise DataPlaneError("no memory for a multicast group: raise net.core.optmem_max")
         return ear
 
     def _add_to(self, ear: _Ear, membership: GroupMembership) -> bool:
@@ -88,7 +88,7 @@ class Groups:
         except OSError as error:
             if error.errno in _FULL:
                 return False
-            raise DataPlaneError(f"group {membership.group} cannot be joined ({error.strerror})") from error
+            raise DataPlaneError(f"cannot join multicast group {membership.group} ({error.strerror})") from error
         ear.count += 1
         return True
 

@@ -38,7 +38,7 @@ async def read_guards(
         attached = await _read_attached()
         programs = tuple([each for link in links for each in await _programs_on(link, attached, owners)])
     except (NetlinkError, OSError) as error:
-        return Unread("programs cannot be read"), Unread(f"programs cannot be read: {error}: run as root")
+        return Unread("cannot read BPF programs"), Unread(f"cannot read BPF programs: {error}: run as root")
 
     here = {(each.ifindex, each.id) for each in programs if each.ours}
     filters = any(each.ours and each.hook in _CLSACT for each in programs)

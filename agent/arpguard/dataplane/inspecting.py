@@ -54,7 +54,7 @@ async def read_host_scoped() -> frozenset[Address]:
                 if message["scope"] == _RT_SCOPE_HOST
             }
     except (NetlinkError, OSError) as error:
-        raise DataPlaneError(f"addresses cannot be read by rtnetlink ({error})") from error
+        raise DataPlaneError(f"cannot read addresses over rtnetlink ({error})") from error
     return frozenset(map(ip_address, texts))
 
 

@@ -32,12 +32,12 @@ def require_the_kernels_clock() -> None:
     except PermissionError:
         raise DataPlaneError(privileges.refusal()) from None
     except OSError as error:
-        raise DataPlaneError(f"the kernel's clock cannot be read ({error.strerror})") from error
+        raise DataPlaneError(f"cannot read the kernel's clock ({error.strerror})") from error
     if abs(offset) > _TOLERANCE:
         differs = f"{(abs(offset) << _SHIFT) / NS_PER_S:.2f} s {'ahead of' if offset > 0 else 'behind'}"
         raise DataPlaneError(
-            f"CLOCK_BOOTTIME of this process is {differs} the kernel's, with which fences are compared: "
-            "run the agent in the time namespace of the machine, and without libfaketime"
+            f"CLOCK_BOOTTIME in this process is {differs} the kernel's, by which the kernel checks fences: "
+            "run the agent in the machine's time namespace, and without libfaketime"
         )
 
 

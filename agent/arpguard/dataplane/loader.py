@@ -152,7 +152,7 @@ def _saying_what_to_do(pin_dir: Path) -> Iterator[None]:
     except (FileNotFoundError, IndexError, ValueError):  # the first, or max(), of none
         reason = "nothing is pinned there"
     except PermissionError:
-        raise DataPlaneError(f"{pin_dir} may not be read: run as root") from None
+        raise DataPlaneError(f"not permitted to read {pin_dir}: run as root") from None
     except OSError as error:
         reason = error.strerror or "unreadable"
     else:
@@ -194,8 +194,9 @@ def _open_map(path: Path, shape: MapShape) -> Fd:
     info = syscall.map_info(fd)
     if (info.key_size, info.value_size) != (shape.key_size, shape.value_size):
         raise DataPlaneError(
-            f"{path} is not a map of this arpguard (sizes {info.key_size}, {info.value_size} instead of "
-            f"{shape.key_size}, {shape.value_size}): run `arpguard cleanup` and start the agent again"
+            f"{path} is not a map of this version of arpguard (key and value have {info.key_size} and "
+            f"{info.value_size} bytes, not {shape.key_size} and {shape.value_size}): run `arpguard cleanup`, and start "
+            "the agent again"
         )
     return fd
 
@@ -267,7 +268,7 @@ def _make_map(name: str, shape: MapShape, types: tuple[int, int, int]) -> Fd:
     try:
         return syscall.map_create(name, syscall.MAP_TYPES[shape.type], sizes, shape.flags, types)
     except OSError as error:
-        raise _refused(f"the map {name} with room for {shape.max_entries}", error) from error
+        raise _refused(f"to create the map `{name}` with room for {shape.max_entries}", error) from error
 
 
 def _load_programs(build: Build, maps: Mapping[str, Fd], names: Collection[str]) -> dict[str, Fd]:
@@ -283,10 +284,10 @@ def _load_program(name: str, program: Program, descriptors: Mapping[str, int]) -
         return syscall.program_load(syscall.PROGRAM_TYPES[program.type], program.with_maps(descriptors), name)
     except syscall.VerifierError as error:
         raise DataPlaneError(
-            f"the kernel's verifier refuses the program {name}: {error.strerror}; please report it with this text"
+            f"the kernel's verifier refuses the program {name}: {error.strerror}; please report this as a bug"
         ) from error
     except OSError as error:
-        raise _refused(f"the program {name}", error) from error
+        raise _refused(f"to load the program `{name}`", error) from error
 
 
 def _refused(what: str, error: OSError) -> DataPlaneError:

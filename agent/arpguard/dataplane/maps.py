@@ -121,8 +121,8 @@ class Table(Generic[K]):
 
         if refused:
             raise MapFullError(
-                f"the kernel took {len(entries) - refused} of {len(entries)} {self.what}, into a map with room for "
-                f"{self.capacity}: it is full, or the node is short of memory"
+                f"the kernel took only {len(entries) - refused} of {len(entries)} {self.what} into a map with room for "
+                f"{self.capacity}: the map is full, or the node is short of memory"
             )
 
     def delete(self, keys: Iterable[K]) -> None:

@@ -50,7 +50,7 @@ async def read_surroundings() -> Surroundings:
             links = [_link(message, _by_age(addresses[message["index"]])) async for message in await ipr.link("dump")]
         routes = await _routes.read()
     except (NetlinkError, OSError) as error:
-        raise DataPlaneError(f"links and routes cannot be read by rtnetlink ({error})") from error
+        raise DataPlaneError(f"cannot read links and routes over rtnetlink ({error})") from error
     return _surroundings(links, routes)
 
 
@@ -60,7 +60,7 @@ async def read_neighbours() -> list[tuple[Address, MacAddress]]:
         async with AsyncIPRoute() as ipr:
             found = [_neighbour(message) async for message in await ipr.neigh("dump")]
     except (NetlinkError, OSError) as error:
-        raise DataPlaneError(f"the neighbour table cannot be read by rtnetlink ({error})") from error
+        raise DataPlaneError(f"cannot read the neighbour table over rtnetlink ({error})") from error
     return [neighbour for neighbour in found if neighbour is not None]
 
 
@@ -99,7 +99,7 @@ async def watch_changes() -> AsyncIterator[None]:
                 await _wait_for_change(heard)
                 yield
     except OSError as error:
-        raise DataPlaneError(f"cannot subscribe to changes of links and routes by rtnetlink ({error})") from error
+        raise DataPlaneError(f"cannot subscribe to changes of links and routes over rtnetlink ({error})") from error
 
 
 async def _wait_for_change(heard: socket.socket) -> None:

@@ -78,7 +78,7 @@ def require() -> None:
     lacks = missing(effective())
     if lacks:
         named = ", ".join(f"CAP_{each.name} ({NEEDED[each]})" for each in lacks)
-        raise DataPlaneError(f"not permitted without {named}: run as root, or add it to the container's capabilities")
+        raise DataPlaneError(f"cannot run without {named}: run as root, or grant the container what is missing")
 
 
 def refusal() -> str:
@@ -87,7 +87,7 @@ def refusal() -> str:
     why = (
         f"run as root, or with {', '.join(f'CAP_{each.name}' for each in lacks)}"
         if lacks
-        else "no capability is missing, so it is a seccomp profile, a security module, or the kernel's lockdown"
+        else "no capability is missing, so the cause is a seccomp profile, a security module, or the kernel's lockdown"
     )
     return f"the kernel refused to load BPF programs (EPERM): {why}"
 
@@ -129,4 +129,4 @@ def _bound(libc: ctypes.CDLL, mask: int) -> None:
         if libc.prctl(_PR_CAPBSET_DROP, number, 0, 0, 0):
             if ctypes.get_errno() == errno.EINVAL:
                 return  # the kernel knows no more
-            raise DataPlaneError(f"capability {number} cannot be dropped ({os.strerror(ctypes.get_errno())})")
+            raise DataPlaneError(f"cannot drop capability {number} ({os.strerror(ctypes.get_errno())})")

@@ -48,7 +48,7 @@ def _bpf(command: int, attr: bytes) -> tuple[int, ctypes.Array[ctypes.c_char]]:
 def _call(command: int, attr: bytes) -> tuple[int, ctypes.Array[ctypes.c_char], int]:
     """(result, the attr as the kernel left it, errno)."""
     if _SYSCALL_NUMBER is None:
-        raise OSError(errno.ENOSYS, f"the number of bpf(2) is not known for {platform.machine()}")
+        raise OSError(errno.ENOSYS, f"arpguard does not know the system call number of bpf(2) on {platform.machine()}")
     buffer = ctypes.create_string_buffer(attr, _ATTR_SIZE)
     result = _libc.syscall(_SYSCALL_NUMBER, command, buffer, _ATTR_SIZE)
     return result, buffer, ctypes.get_errno()

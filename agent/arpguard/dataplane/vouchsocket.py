@@ -36,7 +36,7 @@ class VouchSocket:
             self._socket.bind((ifname, ethertype))
         except OSError as error:
             self._socket.close()
-            raise DataPlaneError(f"cannot vouch on interface {ifname} ({error.strerror}): is it there?") from error
+            raise DataPlaneError(f"cannot vouch on interface {ifname} ({error.strerror}): does it exist?") from error
 
         self._socket.setblocking(False)
         self._header = peer + self._socket.getsockname()[4] + ethertype.to_bytes(2, "big")

@@ -263,7 +263,8 @@ def _parse(body: bytes, request: Request) -> JsonObject:
     except ValueError:
         value = None
     if not isinstance(value, dict):
-        raise UnavailableError(Failure(request.verb, request.what, 0, f"{len(body)} bytes that are not a JSON object"))
+        why = f"the answer ({len(body)} bytes) is not a JSON object"
+        raise UnavailableError(Failure(request.verb, request.what, 0, why))
     return value
 
 

@@ -35,7 +35,7 @@ async def cluster_secret(client: Client, namespace: str, name: str) -> bytes:
         if found is None and (found := await _create(client, namespace, name)) is None:
             found = await client.find(read)
     except ForbiddenError as error:
-        remedy = "grant what the manifests or the chart grant for vouching, or switch it off"
+        remedy = "grant what the manifests or the chart grant for vouching, or switch vouching off"
         raise NoRightError(f"{error}; {remedy}") from error
 
     if found is None:
@@ -49,7 +49,7 @@ def secret_in(raw: JsonObject, what: str) -> bytes:
     """The bytes in a Secret as the API server sends it. Raises ClusterSecretError, which does not quote them."""
     data = raw.get("data")
     text = data.get(DATA_KEY) if isinstance(data, dict) else None
-    remedy = "delete it and restart the agents: the first one creates another"
+    remedy = "delete the Secret and restart the agents; the first to start creates another"
 
     if not isinstance(text, str):
         raise ClusterSecretError(f"{what} has no data.{DATA_KEY}: {remedy}")

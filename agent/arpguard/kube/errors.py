@@ -130,4 +130,4 @@ def _quote(body: bytes) -> str:
         status = None
     if isinstance(status, dict) and status.get("kind") == "Status":
         return message_of(status)
-    return f"{len(body)} bytes that are not a Status"
+    return f"{len(body)} bytes that are not a Status object"

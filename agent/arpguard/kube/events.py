@@ -133,7 +133,7 @@ class EventWriter:
         self._lose(posting)
         is_news = not (self._failing or isinstance(error, NotFoundError))  # the server forgets Events after an hour
         if is_news:
-            log.warning("cannot write Events, dropping them until it can: %s", error)
+            log.warning("cannot write Events; dropping them until a write succeeds: %s", error)
             self._failing = True
 
     def _lose(self, posting: Posting) -> None:

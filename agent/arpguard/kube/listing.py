@@ -57,7 +57,7 @@ async def read_pages(
         yield _page(request, answer.body, answer.sent_ns)
         before, token = token, answer.body["metadata"].get("continue") or ""
         if not isinstance(token, str) or token == before != "":
-            raise UnavailableError(Failure("list", request.what, 0, "the answer has no valid continue token"))
+            raise UnavailableError(Failure("list", request.what, 0, "the continue token in the answer is not valid"))
         if not token:
             return
 

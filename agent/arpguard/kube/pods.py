@@ -55,6 +55,6 @@ def _trouble(item: JsonObject) -> str:
         state = each.get("state") or {}
         if each.get("name") == CONTAINER and "running" not in state:
             why = state.get("waiting") or state.get("terminated") or {}
-            return f"does not run: {why.get('reason') or 'the kubelet gives no reason'}"
+            return f"is not running: {why.get('reason') or 'the kubelet gives no reason'}"
     phase = status.get("phase", "Running")
     return "" if phase == "Running" else f"is {phase}"

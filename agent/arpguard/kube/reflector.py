@@ -228,7 +228,7 @@ class Reflector(Generic[T]):
             with self._steadying() as is_steady:
                 is_silent = await self._read(pieces)
                 if not is_silent and not is_steady():
-                    raise self._nonsense("the stream ended as soon as it had begun")  # otherwise it retries at once
+                    raise self._nonsense("the stream ended as soon as it began")  # otherwise it retries at once
 
     async def _read(self, pieces: AsyncIterator[bytes]) -> bool:
         """Reads a stream; returns whether it ended because nothing came for too long."""
@@ -264,7 +264,7 @@ class Reflector(Generic[T]):
         if brought_nothing:
             self._mute = True
             raise self._nonsense("the stream does not show what this node has written")
-        log.info("%s: the stream does not show what this node has written, reopening it", self._resource)
+        log.info("%s: the stream does not show what this node has written; reopening it", self._resource)
 
     @contextmanager
     def _steadying(self) -> Iterator[Callable[[], bool]]:
@@ -328,7 +328,7 @@ class Reflector(Generic[T]):
             return  # it lasts, and yet nothing comes
         self._backoff.reset()
         if self.state.lost:
-            log.warning("%s: back", self._resource)
+            log.warning("%s: watching again", self._resource)
             self.state.lost = ""
 
     def _failed(self, error: ClusterError) -> float:

@@ -75,26 +75,26 @@ CLUSTER: tuple[spec.Spec[ClusterLook], ...] = (
     spec.Gauge(
         "arpguard_kubernetes_complete",
         "1 once the agent has read all objects that say what to guard; 0 before",
-        "when it stays 0 for more than a few seconds: the agent leaves the kernel's maps as they are",
+        "when it stays 0 for more than a few seconds: meanwhile the agent leaves the kernel's maps as they are",
         lambda look: look.state.complete,
     ),
     spec.Gauge(
         "arpguard_kubernetes_source_up",
-        "1 for each kind of object that the agent watches, 0 while the watch is lost",
+        "1 for each kind of object that the agent watches, but 0 while the watch is lost",
         "when it is 0: data about these objects is stale; `arpguard status` says why",
         _of_sources(lambda source: not source.lost),
         ("resource",),
     ),
     spec.Counter(
         "arpguard_kubernetes_lists_total",
-        "Complete lists that were read from the API server since the agent started",
-        "when it grows more than once every few minutes: watches break, and each list loads the server",
+        "Complete lists that the agent has read from the API server since it started",
+        "when it grows more than once every few minutes: watches break, and each list costs the server work",
         _of_sources(lambda source: source.lists),
         ("resource",),
     ),
     spec.Counter(
         "arpguard_kubernetes_streams_total",
-        "Watches that were opened at the API server since the agent started",
+        "Watches that the agent has opened at the API server since it started",
         "when it grows faster than once a minute: something between the agent and the server ends the watches",
         _of_sources(lambda source: source.streams),
         ("resource",),
@@ -102,46 +102,50 @@ CLUSTER: tuple[spec.Spec[ClusterLook], ...] = (
     spec.Counter(
         "arpguard_kubernetes_failures_total",
         "Lists and watches that failed since the agent started",
-        "when it grows: the API server is away, or refuses; `arpguard status` says why",
+        "when it grows: the API server is away, or refuses them; `arpguard status` says why",
         _of_sources(lambda source: source.failures),
         ("resource",),
     ),
     spec.Counter(
         "arpguard_kubernetes_unreadable_total",
-        "Objects that could not be understood at all since the agent started",
+        "Objects from the API server that the agent could not read at all, since it started",
         "when it grows: another program writes objects that this agent cannot read",
         _of_sources(lambda source: source.unreadable),
         ("resource",),
     ),
     spec.Counter(
         "arpguard_lease_writes_total",
-        "Writes of Leases since the agent started: heartbeat (renewals), revocation (of nodes that are silent) and "
-        "claim, by outcome",
-        "when revocation grows: nodes fall silent; when refused or unknown grows: the API server refuses, or is slow",
+        "Writes of Leases since the agent started: heartbeat (renewals), revocation (of silent nodes) and claim, by "
+        "outcome",
+        "when what=revocation grows: nodes fall silent; when outcome=refused grows: the API server refuses writes; "
+        "when outcome=unknown grows: it does not answer in time",
         lambda look: (((what, outcome), count) for (what, outcome), count in sorted(look.state.writes.items())),
         ("what", "outcome"),
     ),
     spec.Gauge(
         "arpguard_renewal_age_seconds",
         "Seconds since this node sent its last successful lease renewal; absent before the first",
-        "when it exceeds arpguard_lease_seconds on a node that holds VIPs: that node no longer answers for them",
+        "when it exceeds arpguard_lease_seconds (72 while arpguard_voucher_bound is 1) on a node that holds elected "
+        "VIPs: that node no longer answers for those without `hold`",
         lambda look: (look.now_ns - look.state.renewed_ns) / NS_PER_S if look.state.renewed_ns is not None else None,
     ),
     spec.Gauge(
         "arpguard_renewal_failing",
-        "1 while the lease of this node cannot be renewed, else 0",
-        "when it is 1: this node's VIPs fall silent at the fence; `arpguard status` says why",
+        "1 while this node cannot renew its lease, else 0",
+        "when it is 1: this node's elected VIPs fall silent at the fence; `arpguard status` says why",
         lambda look: bool(look.state.renewal_lost),
     ),
     spec.Gauge(
         "arpguard_lease_seconds",
-        "Seconds that the lease of this node lasts; more than configured where there are very many nodes",
-        "when it is many times the configured duration: a takeover takes that much longer",
+        "Seconds that this node's lease lasts while it holds or claims VIPs and is bound to no voucher; more than "
+        "configured in clusters of more than 100 nodes",
+        "when it is many times the configured duration: a takeover from a node without a voucher takes that much "
+        "longer",
         lambda look: look.state.times.duration_ns / NS_PER_S,
     ),
     spec.Gauge(
         "arpguard_yielding",
-        "1 while another agent uses this node's name and this one is silent, else 0",
+        "1 while this agent is silent because another one uses this node's name, else 0",
         "when it is 1: two agents run with the same node name; end one of them",
         lambda look: look.state.yielding,
     ),
@@ -154,13 +158,13 @@ CLUSTER: tuple[spec.Spec[ClusterLook], ...] = (
     spec.Gauge(
         "arpguard_nodes",
         "Node objects of the cluster",
-        "when it is far above arpguard_nodes_alive: on those nodes no agent runs, and nothing is suppressed",
+        "when it is far above arpguard_nodes_alive: on the other nodes no agent runs, and nothing is suppressed",
         lambda look: len(look.state.nodes),
     ),
     spec.Gauge(
         "arpguard_vips_held",
-        "Elected VIPs that this node answers for while the fence lies ahead; each counted once, however many links it "
-        "is on",
+        "Elected VIPs that this node may answer for until its fence (the time when its right to answer ends); each "
+        "counted once, however many links it is on",
         "when the sum over all nodes differs from the number of elected VIPs for longer than a takeover takes",
         lambda look: look.elected[Kind.OWNED],
     ),
@@ -178,36 +182,37 @@ CLUSTER: tuple[spec.Spec[ClusterLook], ...] = (
     ),
     spec.Counter(
         "arpguard_kubernetes_events_total",
-        "Kubernetes Events that this agent has written, or dropped to keep within their rate, since it started",
-        "when dropped grows: some changes have no Event; the log has them all",
+        "Kubernetes Events that this agent has written, or dropped (over the rate limit, or not accepted by the API "
+        "server), since it started",
+        "when outcome=dropped grows: some changes have no Event; the log has them all",
         _events,
         ("outcome",),
     ),
     spec.Gauge(
         "arpguard_voucher_bound",
         "1 while this node's kernel answers only as long as its voucher's grants arrive, else 0; absent where "
-        "no other node could vouch for it, or it observes or may own no VIP, and, like all metrics of vouching, where "
-        "that is off",
+        "no other node could vouch for this one, where this one observes or may own no VIP, and (like all metrics of "
+        "vouching) where vouching is off",
         "when it stays 0 for minutes: if this node dies, others replace it only after its lease; `arpguard status` "
         "says why",
         _bound,
     ),
     spec.Gauge(
         "arpguard_vouched_nodes",
-        "Nodes that this one vouches for, and nodes that it tests before it vouches for them (tried)",
-        "when tried stays above 0 for minutes: pings get lost, or come back late",
+        "Nodes that this one vouches for (vouched), and nodes that it tests before it vouches for them (tried)",
+        "when what=tried stays above 0 for minutes: pings get lost, or come back late",
         _of_vouching(_vouched),
         ("what",),
     ),
     spec.Counter(
         "arpguard_voucher_unbinds_total",
-        "How often this node left a voucher whose grants did not come, since the agent started",
-        "when it grows more than once every few minutes: the segment loses frames, or vouchers end",
+        "How often this node left a voucher whose grants did not arrive, since the agent started",
+        "when it grows more than once every few minutes: the segment loses frames, or vouchers stop",
         _of_vouching(lambda vouching: vouching.unbinds),
     ),
     spec.Counter(
         "arpguard_voucher_revocations_total",
-        "How often others ended this node's epoch while it was bound to a voucher, since the agent started",
+        "How often other nodes ended this node's epoch while it was bound to a voucher, since the agent started",
         "when it grows: this agent ran, so the node was alive, and its VIPs moved for nothing",
         _of_vouching(lambda vouching: vouching.revocations),
     ),
@@ -219,16 +224,16 @@ CLUSTER: tuple[spec.Spec[ClusterLook], ...] = (
     ),
     spec.Gauge(
         "arpguard_voucher_isolated",
-        "1 while no node on the segment hears this one, although it reaches the API server and others have vouchers; "
-        "else 0",
+        "1 while no node on the segment hears this one, although it reaches the API server and other nodes have "
+        "vouchers; else 0",
         "when it is 1: no client can reach this node's VIPs",
         _of_vouching(lambda vouching: vouching.isolated),
     ),
     spec.Histogram(
         "arpguard_vouched_gap_seconds",
         "Seconds between grants that this node sent to each node that it vouches for, since the agent started",
-        "when more than one gap in 1000 exceeds half the voucher's fence (d - m): a node may fall silent for a moment, "
-        "and leave this voucher",
+        "when more than one gap in 1000 exceeds half the time for which a grant lets a node answer (d - m of its "
+        "profile): that node may fall silent for a moment, and leave this voucher",
         _of_vouching(_gaps),
     ),
 )

@@ -208,16 +208,17 @@ def _audit_age_s(sample: NodeSample) -> float | None:
 _NODE: tuple[spec.Spec[NodeSample], ...] = (
     spec.Counter(
         "arpguard_frames_total",
-        "ARP and neighbour discovery frames judged since the kernel's maps were made; with action observed the guard "
-        "only counted them, and they passed",
-        "when reason conflict grows: another host claims a VIP; when fenced grows: this node lost the right to answer",
+        "ARP and neighbour discovery frames judged since the kernel's maps were made; the guard only counted "
+        "those with action=observed, and let them pass",
+        "when reason=conflict grows: another host claims a VIP; when reason=fenced grows: this node lost the right to "
+        "answer",
         _frames,
         ("verdict", "reason", "action"),
     ),
     spec.Gauge(
         "arpguard_vips",
         "VIPs on guarded links, by who may answer and by mode; a VIP on two links counts twice",
-        "when kind unclaimed is above 0: no host answers for those",
+        "when kind=unclaimed is above 0: no host answers for those",
         _vips,
         ("kind", "mode"),
     ),
@@ -225,80 +226,83 @@ _NODE: tuple[spec.Spec[NodeSample], ...] = (
         "arpguard_vip_owner",
         "1 for each VIP that this node answers for, with its Service; service and namespace are empty for a VIP from "
         "the configuration; at most 1000 are listed",
-        "when two nodes have the same VIP for more than a scrape: both answer for it",
+        "when two nodes have the same VIP for longer than a scrape interval: both answer for it",
         _owners,
         ("vip", "node", "service", "namespace"),
     ),
     spec.Gauge(
         "arpguard_vip_owner_since_timestamp_seconds",
-        "Unix time (in seconds) since when this node answers for the VIP (those of arpguard_vip_owner); for VIPs that "
-        "it had when the agent started, the time of that start",
-        "when it is recent, but no move of the VIP and no start of the agent was planned",
+        "Unix time (in seconds) when this node began to answer for the VIP (one of those in arpguard_vip_owner); for "
+        "VIPs that it had when the agent started, the time of that start",
+        "when it is recent, but nobody planned to move the VIP or to restart the agent",
         _since,
         ("vip",),
     ),
     spec.Counter(
         "arpguard_vip_requests_answered_total",
-        "Requests that the guard answered for the VIP (those of arpguard_vip_owner); it answers none in observe mode, "
-        "or where another program of the node answers",
-        "when it stops growing for a VIP in use: its clients ask another host, or none",
+        "Requests that the guard answered for the VIP (one of those in arpguard_vip_owner); it answers none in "
+        "observe mode, or where another program on the node answers",
+        "when it stops growing for a VIP in use: another host answers its clients, or none does",
         _answered,
         ("vip",),
     ),
     spec.Gauge(
         "arpguard_vip_owner_left_out",
-        "VIPs that this node answers for, but arpguard_vip_owner does not list",
+        "VIPs that this node answers for, but that arpguard_vip_owner does not list",
         "when it is above 0: arpguard_vip_owner lists only 1000 VIPs; `arpguard vips` lists all",
         lambda sample: max(0, len(sample.owned) - MAX_OWNED),
     ),
     spec.Gauge(
         "arpguard_mode",
         "1 for the node's mode in the kernel, 0 for the other mode",
-        "when observe stays 1 where VIPs have to be guarded: everything passes",
+        "when mode=observe stays 1 where VIPs have to be guarded: everything passes",
         lambda sample: (((_word(mode),), sample.control.mode is mode) for mode in MODES),
         ("mode",),
     ),
     spec.Gauge(
         "arpguard_fence_seconds",
         "Seconds until the kernel ends this node's right to answer, unless it is renewed; 0 once it has ended; "
-        "absent while no VIP here needs renewal",
+        "absent while no VIP here depends on a right that must be renewed",
         "when it stays below half a second: renewals are late, and at 0 no node answers for the VIPs owned here",
         lambda sample: sample.left.api_ns / NS_PER_S if sample.left is not None else None,
     ),
     spec.Gauge(
         "arpguard_voucher_fence_seconds",
         "Seconds until the kernel ends this node's right to answer, unless its voucher grants it again; 0 once it has "
-        "ended; absent while no VIP here needs renewal, or the kernel is bound to no voucher",
-        "when it stays 0: nothing comes from the voucher, and the API server does not take the renewal without it",
+        "ended; absent while no VIP here depends on a right that must be renewed, or the kernel is bound to no voucher",
+        "when it stays 0: nothing comes from the voucher, and the API server does not accept the renewal that drops "
+        "that voucher",
         _voucher_fence,
     ),
     spec.Counter(
         "arpguard_ownership_changes_total",
-        "VIPs that this node took or gave up since the agent started",
+        "How often this node took or gave up a VIP since the agent started",
         "when it grows without a change of the configuration: ownership flaps",
         lambda sample: sample.node.state.ownership_changes,
     ),
     spec.Counter(
         "arpguard_drift_repaired_total",
         "Changes by other programs that the agent found and repaired since it started",
-        "when it grows: another program writes to the maps or detaches the programs, and the guard is open meanwhile",
+        "when it grows: another program writes to the guard's maps or detaches its programs, and the guard is open "
+        "until the repair",
         _drift,
         ("what",),
     ),
     spec.Counter(
         "arpguard_events_total",
-        "Reports of decisions: delivered to the agent's ring buffer, limited (many equal ones), lost to a full "
-        "ring, and received by the agent since it started; every frame is counted, even if its report is lost",
-        "when lost grows: the lists of decisions and conflicts have gaps",
+        "Reports of decisions: delivered (to the agent's ring buffer), limited (not sent, because many identical ones "
+        "had been), lost (the ring buffer was full), and received (by the agent since it started); "
+        "arpguard_frames_total counts every frame, even if its report is lost",
+        "when outcome=lost grows: the lists of decisions and conflicts have gaps",
         _events,
         ("outcome",),
     ),
     spec.Counter(
         "arpguard_vouching_frames_total",
         "Vouching frames received on guarded links since the kernel's maps were made, by outcome: only pings and "
-        "grants of this node's term have an effect",
-        "when forged grows: two nodes have different secrets, or a host on the segment forges frames; or bad_stamp: "
-        "grants come from before a restart of this machine, or are replayed",
+        "grants of this node's present term have an effect",
+        "when what=forged grows: two nodes have different secrets, or a host on the segment forges frames; when "
+        "what=bad_stamp grows: grants come from before a restart of this machine, or are replayed",
         _vouching,
         ("what",),
     ),
@@ -310,9 +314,9 @@ _NODE: tuple[spec.Spec[NodeSample], ...] = (
     ),
     spec.Gauge(
         "arpguard_conflicting_claims",
-        "Reports of claims by other hosts, for the latest 1000 pairs of VIP and host; the kernel reports only some of "
-        "many; claimant says what the MAC address shows: a cluster node (with or without an agent), a VRRP (or CARP), "
-        "HSRP or GLBP router, or a host outside",
+        "Reports of claims by other hosts, for the latest 1000 pairs of VIP and host; when there are many, the kernel "
+        "reports only some of them; claimant says what the MAC address belongs to: a cluster node (with or without an "
+        "agent), a VRRP (or CARP), HSRP or GLBP router, or a host outside the cluster",
         "when reason is conflict: two hosts answer for the VIP; when claimant is a cluster node: two nodes do (split "
         "brain); with other reasons the claimant may be the owner",
         lambda sample: ((key, count) for key, (count, _) in sample.claims.items()),
@@ -321,37 +325,38 @@ _NODE: tuple[spec.Spec[NodeSample], ...] = (
     spec.Gauge(
         "arpguard_conflict_last_timestamp_seconds",
         "Unix time (in seconds) of the latest claim counted by arpguard_conflicting_claims",
-        "when it is recent and reason is conflict, or claimant a cluster node: two hosts answer for the VIP now",
+        "when it is recent, and reason is conflict or claimant is a cluster node: two hosts answer for the VIP now",
         lambda sample: ((key, sample.timestamp(last_ns)) for key, (_, last_ns) in sample.claims.items()),
         ("vip", "link", "reason", "claimant"),
     ),
     spec.Gauge(
         "arpguard_vip_answers",
-        "MACs that answered when this node last audited the VIP; one node audits each VIP, and at most 1000 VIPs are "
-        "listed, those with a wrong answer first; a VIP is left out if no host has to answer for it, and none does",
-        "when it is above 1: several hosts answer for the VIP; or 0: none does",
+        "How many MACs answered when this node last audited the VIP; one node audits each VIP, and at most 1000 VIPs "
+        "are listed, those with a wrong answer first; a VIP is left out if no host has to answer for it, and none does",
+        "when it is above 1: several hosts answer for the VIP; when it is 0: none does",
         _answers,
         ("vip",),
     ),
     spec.Gauge(
         "arpguard_audited_vips",
-        "VIPs x links that this node audits, by what its last audit found: the owner alone answers, no host does "
-        "(none), another host does, or several do",
-        "when any but owner is above 0: `arpguard audit` names the VIPs, and the hosts that answer",
+        "Pairs of VIP and link that this node audits, by what the last audit found: owner (the owner alone answers), "
+        "none (no host does), another (another host does) or several (several hosts do)",
+        "when any finding but owner is above 0: `arpguard audit` names the VIPs, and the hosts that answer",
         _findings,
         ("finding",),
     ),
     spec.Gauge(
         "arpguard_audit_age_seconds",
         "Seconds since this node last audited the VIP that has waited longest",
-        "when it is above twice audit.every: there are more VIPs than audit.rate allows for, so raise it",
+        "when it is above twice audit.every: there are more VIPs than audit.rate allows for; raise audit.rate",
         _audit_age_s,
     ),
     spec.Gauge(
         "arpguard_keepalived_instances",
-        "Instances of this node's keepalived, by the state that keepalived reported; absent while no VIP follows one",
-        "when the masters of all nodes together are fewer than the instances: one has no master; when they are more: "
-        "one has two",
+        "Instances of this node's keepalived, by the state that keepalived reported; absent while no VIP follows an "
+        "instance",
+        "when all nodes together report fewer masters than there are instances: an instance has no master; when they "
+        "report more: an instance has two",
         _instances,
         ("state",),
     ),
@@ -382,8 +387,8 @@ _NODE: tuple[spec.Spec[NodeSample], ...] = (
     ),
     spec.Gauge(
         "arpguard_links",
-        "1 for each program that judges frames on a guarded link: where, and how it is attached",
-        "when a guarded link has no tc_egress, or neither tc_ingress nor xdp: that direction is open",
+        "1 for each program that judges frames on a guarded link, with where (hook) and how it is attached",
+        "when a guarded link has no tc_egress, or neither tc_ingress nor xdp: frames in that direction are not guarded",
         _links,
         ("link", "hook", "how"),
     ),
@@ -396,19 +401,19 @@ _NODE: tuple[spec.Spec[NodeSample], ...] = (
     ),
     spec.Gauge(
         "arpguard_map_entries",
-        "VIPs x links in the kernel's table",
+        "Pairs of VIP and link in the kernel's map",
         "when it comes near arpguard_map_capacity",
         lambda sample: len(sample.node.state.entries),
     ),
     spec.Gauge(
         "arpguard_map_capacity",
-        "VIPs x links that there is room for (bpf.max_entries)",
+        "Pairs of VIP and link that the kernel's map has room for (bpf.max_entries)",
         "when arpguard_map_entries comes near it: VIPs that do not fit are not guarded",
         lambda sample: sample.node.table.capacity,
     ),
     spec.Gauge(
         "arpguard_map_left_out",
-        "VIPs x links that do not fit into the kernel's table",
+        "Pairs of VIP and link that do not fit into the kernel's map",
         "when it is above 0: those VIPs are not guarded; raise bpf.max_entries",
         lambda sample: len(sample.node.state.left_out),
     ),
@@ -420,7 +425,7 @@ _NODE: tuple[spec.Spec[NodeSample], ...] = (
     ),
     spec.Gauge(
         "arpguard_build_info",
-        "1, with the agent's version and the name that this node has in `owner:`",
+        "1, with the agent's version and this node's name, as `owner: {node: NAME}` has it",
         "when versions differ for longer than an upgrade takes",
         lambda sample: [((__version__, sample.node.name), 1)],
         ("version", "node"),
@@ -479,15 +484,15 @@ _FAMILIES: dict[str, type[CounterMetricFamily | GaugeMetricFamily | HistogramMet
 _REQUESTS = spec.Counter(
     "arpguard_api_requests_total",
     "API calls that have ended since the agent started, by method and status code",
-    "when a code other than OK grows: UNAVAILABLE and RESOURCE_EXHAUSTED mean that the agent reached a limit, "
-    "INTERNAL is a bug, the others are callers' mistakes",
+    "when a code other than OK and CANCELLED (the caller ended the call) grows: RESOURCE_EXHAUSTED means that the "
+    "agent reached a limit, UNAVAILABLE that it stopped, INTERNAL is a bug, the others are callers' mistakes",
     spec.counted,
     ("method", "code"),
 )
 _LATENCY = spec.Histogram(
     "arpguard_api_seconds",
-    "Seconds that API calls took; of a stream, how long it was open",
-    "when ListVips or GetStatus take more than a tenth of a second: the agent is short of CPU",
+    "Seconds that API calls took; for a stream, how long it was open",
+    "when ListVips or GetStatus takes more than a tenth of a second: the agent is short of CPU",
     spec.counted,
     ("method",),
 )
@@ -500,7 +505,7 @@ _WATCHERS = spec.Gauge(
 _WATCH_LOST = spec.Counter(
     "arpguard_watch_lost_total",
     "Decisions that readers of WatchDecisions did not get since the agent started, because they were slow",
-    "when it grows: what a reader shows has gaps; the stream says how many are missing",
+    "when it grows: what a reader shows has gaps; the stream says how many decisions are missing",
     spec.counted,
 )
 

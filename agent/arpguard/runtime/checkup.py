@@ -76,7 +76,7 @@ async def _with_cluster(wanted: Wanted, setting: Setting) -> Setting:
 def _of_configmap(found: ConfigMap | None, name: str, setting: Setting) -> Setting:
     source = f"ConfigMap {name}"
     if found is None or found.text is None:
-        create = f"does not exist: create it, with the configuration as {CONFIG_KEY}"
+        create = f"does not exist: create it, with the configuration under the key {CONFIG_KEY}"
         wrong = create if found is None else f"has no key {CONFIG_KEY}: put the configuration there"
         raise ConfigError(source, [Problem("(object)", wrong)])
     return replace(setting, config=parse_config(found.text, source), source=source)

@@ -119,7 +119,7 @@ class EarlyFile:
         self._left_out = ""
         if self._wanted and len(names) > MAX_INTERFACES:
             self._left_out = (
-                f"{self._path}: it has room for {MAX_INTERFACES} of {len(names)} NICs: after a boot the others are "
+                f"{self._path} has room for only {MAX_INTERFACES} of {len(names)} NICs: after a boot the others are "
                 "open until the agent runs; guard fewer links"
             )
         self._write(self._path)
@@ -132,7 +132,7 @@ class EarlyFile:
         self._write(self._path)
         await self.written()
         if self._refused:
-            log.error("%s stays and closes ranges at the next boot; remove it: %s", self._path, self._refused)
+            log.error("%s stays, and closes ranges at the next boot; remove it: %s", self._path, self._refused)
 
     async def written(self) -> None:
         """Waits until nothing is being written."""
@@ -151,7 +151,7 @@ class EarlyFile:
                 self._kept, self._refused = text, ""
             except OSError as error:
                 self._kept = None
-                self._refused = f"{path} cannot be written ({error.strerror}): the next boot closes no ranges"
+                self._refused = f"cannot update {path} ({error.strerror}): the next boot closes the old ranges, or none"
                 return
 
 

@@ -132,7 +132,7 @@ class Passes:
 
         owners = sorted({vip.owner.node for vip in config.vips if vip.owner.node})
         if owners and name not in owners and not self._misnamed():  # which is a problem, and logged as one
-            log.info("no VIP names this node (%s) as its owner; they name %s", name, ", ".join(owners[:9]))
+            log.info("no VIP names this node (%s) as its owner; the VIPs name %s", name, ", ".join(owners[:9]))
 
 
 @dataclass(slots=True)
@@ -215,5 +215,5 @@ class Upkeep:
     def _log_error(self, error: str) -> None:
         """Logs an error once, however often passes fail with it."""
         if error != self._error:
-            log.error("cannot bring the kernel up to date, trying again: %s", error)
+            log.error("cannot update the kernel's maps and programs; trying again: %s", error)
         self._error = error

@@ -117,7 +117,7 @@ class Settings:
         if self.awaited and self._clock() >= self.started_ns + PATIENCE_NS:
             known.append(f"configuration: {self._configmap} has not been read yet")
         if self.file is not None and not self.file.exists():
-            known.append(f"configuration: {self.file} is gone; keeping the previous one")
+            known.append(f"configuration: {self.file} is gone; keeping the previous configuration")
         return known
 
     def _completed(self, config: AgentConfig) -> AgentConfig:
@@ -141,7 +141,7 @@ class Settings:
             log.warning("configuration: %s", caution)
 
     def _refuse(self, error: ConfigError) -> None:
-        self.in_force.problem = f"configuration: change rejected; keeping the previous one: {error}"
+        self.in_force.problem = f"configuration: change rejected; keeping the previous configuration: {error}"
 
 
 class FileFollower:

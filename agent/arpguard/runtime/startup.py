@@ -130,7 +130,7 @@ class Startup:
                         raise
                 await is_set_within(self._stopping, TURN_S)
 
-        log.info("stopped in standby" if self._options.standby else "stopped before the other agent has ended")
+        log.info("stopped on standby" if self._options.standby else "stopped before the other agent ended")
         return None
 
     async def _begin_to_wait(self, programs: Build, waiting: AsyncExitStack) -> float:
@@ -141,13 +141,13 @@ class Startup:
         the voucher of an agent that has just ended.
         """
         if not self._options.standby:
-            log.info("another agent, or its voucher, uses %s; giving it %.0f s to end", self._pin_dir, ENDING_S)
+            log.info("another agent, or its voucher process, uses %s; giving it %.0f s to end", self._pin_dir, ENDING_S)
             return time.monotonic() + ENDING_S
 
         standby = await self._get_ready(programs)
         waiting.push_async_callback(standby.stop)
         await standby.start()
-        log.info("standby: another agent runs on %s; this one takes over when that one ends", self._pin_dir)
+        log.info("standby: another agent uses %s; this one takes over when that one ends", self._pin_dir)
         return math.inf
 
     async def _get_ready(self, programs: Build) -> "Standby":

@@ -4,7 +4,7 @@ isort:skip_file
 The API of the arpguard agent: who answers for a virtual IP (VIP), why, and what this node just did.
 
 It changes nothing. MAC addresses are text such as "02:00:00:00:00:01", IP addresses are written as in RFC 5952.
-The kernel stamps decisions with the boot clock; Timestamps are reckoned from it when a message is made.
+The kernel stamps decisions with the boot clock; the agent turns the stamps into Timestamps when it makes a message.
 """
 
 from collections import abc as _abc
@@ -249,7 +249,7 @@ class _OperationEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Operation.V
     OPERATION_ANNOUNCEMENT: _Operation.ValueType  # 4
     """In: a host announces to all that it has the address."""
     OPERATION_OUT_REQUEST: _Operation.ValueType  # 5
-    """Out: this node asks for a neighbour, with the address as spa."""
+    """Out: this node asks for a neighbour, with the address as its own (spa)."""
     OPERATION_OUT_REPLY: _Operation.ValueType  # 6
     """Out: this node replies that the address is its own."""
     OPERATION_OUT_ANNOUNCEMENT: _Operation.ValueType  # 7
@@ -270,7 +270,7 @@ OPERATION_REPLY: Operation.ValueType  # 3
 OPERATION_ANNOUNCEMENT: Operation.ValueType  # 4
 """In: a host announces to all that it has the address."""
 OPERATION_OUT_REQUEST: Operation.ValueType  # 5
-"""Out: this node asks for a neighbour, with the address as spa."""
+"""Out: this node asks for a neighbour, with the address as its own (spa)."""
 OPERATION_OUT_REPLY: Operation.ValueType  # 6
 """Out: this node replies that the address is its own."""
 OPERATION_OUT_ANNOUNCEMENT: Operation.ValueType  # 7
@@ -415,7 +415,9 @@ Global___Attachment: _TypeAlias = Attachment  # noqa: Y015
 
 @_typing.final
 class EventAccount(_message.Message):
-    """The kernel's account of events: all that it produced are delivered, limited or lost. The counters include all."""
+    """The kernel's account of its reports of decisions: each is delivered, limited or lost. The counters of decisions
+    include them all.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -457,8 +459,11 @@ class Drift(_message.Message):
     PROGRAMS_FIELD_NUMBER: _builtins.int
     CONTROL_FIELD_NUMBER: _builtins.int
     entries: _builtins.int
+    """Changed entries of VIPs, and changes of the closed ranges."""
     programs: _builtins.int
+    """Detached programs."""
     control: _builtins.int
+    """Changes of the node's mode, epoch or fence."""
     def __init__(
         self,
         *,
@@ -489,7 +494,9 @@ class Config(_message.Message):
     generation: _builtins.int
     """Counts the configurations that were applied since the agent started; 1 is the first."""
     @_builtins.property
-    def load_time(self) -> _timestamp_pb2.Timestamp: ...
+    def load_time(self) -> _timestamp_pb2.Timestamp:
+        """When the agent applied it."""
+
     @_builtins.property
     def problems(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Why a later edit was not applied; empty when the latest is in force."""
@@ -514,6 +521,7 @@ Global___Config: _TypeAlias = Config  # noqa: Y015
 class Lease(_message.Message):
     """The lease by which this node may answer for elected VIPs; the kernel enforces its end for every frame.
     In a large cluster it is longer than configured, so that all renewals together stay few.
+    A node that is bound to a voucher, or has nothing to hold or claim, has a longer lease than this one.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -525,11 +533,17 @@ class Lease(_message.Message):
     stretched: _builtins.bool
     """Whether it is longer than configured."""
     @_builtins.property
-    def duration(self) -> _duration_pb2.Duration: ...
+    def duration(self) -> _duration_pb2.Duration:
+        """How long after its last renewal the node counts as alive."""
+
     @_builtins.property
-    def renew_interval(self) -> _duration_pb2.Duration: ...
+    def renew_interval(self) -> _duration_pb2.Duration:
+        """How often the node renews."""
+
     @_builtins.property
-    def margin(self) -> _duration_pb2.Duration: ...
+    def margin(self) -> _duration_pb2.Duration:
+        """How long before the end of the lease the kernel stops answering."""
+
     def __init__(
         self,
         *,
@@ -548,7 +562,7 @@ Global___Lease: _TypeAlias = Lease  # noqa: Y015
 
 @_typing.final
 class Kubernetes(_message.Message):
-    """The agent's connection to the Kubernetes API server. Standalone, only `state` is set."""
+    """The agent's connection to the Kubernetes API server. If the agent runs standalone, only `state` is set."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -601,8 +615,9 @@ class Kubernetes(_message.Message):
     yielding: _builtins.bool
     """Whether another agent uses this node's name, so that this agent stays silent."""
     events_written: _builtins.int
-    """Events that were written, and that were dropped to keep within their rate limit."""
+    """Events that the agent has written since it started."""
     events_dropped: _builtins.int
+    """Events that it has dropped since then: over the rate limit, or not accepted by the API server."""
     @_builtins.property
     def sources(self) -> _containers.RepeatedCompositeFieldContainer[Global___KubernetesSource]: ...
     @_builtins.property
@@ -611,7 +626,7 @@ class Kubernetes(_message.Message):
 
     @_builtins.property
     def nodes(self) -> _containers.RepeatedCompositeFieldContainer[Global___ClusterNode]:
-        """The nodes as this one sees them, by name."""
+        """The nodes as this one sees them, ordered by name."""
 
     @_builtins.property
     def writes(self) -> _containers.RepeatedCompositeFieldContainer[Global___LeaseWrites]: ...
@@ -666,28 +681,29 @@ class Vouching(_message.Message):
     bound: _builtins.bool
     """Whether this node's kernel answers only as long as the voucher's grants arrive."""
     seeks: _builtins.str
-    """The node that this one seeks as its voucher, and that is testing it; empty: none."""
+    """The node that this one seeks as its voucher, and that is testing this one; empty: none."""
     isolated: _builtins.bool
     """Whether none of the nodes that this one has sought as voucher hears it, although it reaches the API server."""
     priority: _builtins.str
     """How the kernel schedules the voucher's process: "SCHED_RR", "nice" or "ordinary"; empty: there is none."""
     unbinds: _builtins.int
-    """How often this node left a voucher whose grants did not come, since the agent started."""
+    """How often this node left a voucher whose grants did not arrive, since the agent started."""
     revocations: _builtins.int
     """How often other nodes ended this node's epoch while it was bound, since the agent started."""
     found_dead: _builtins.int
     """How many nodes this node, as their voucher, has found dead since the agent started."""
     lacks_right: _builtins.bool
-    """Whether the agent may not read or create the Secret of vouching. That is a problem only where the configuration
-    asks for vouching: then this is false, and the problem is among the node's.
+    """Whether the agent lacks the right to read or create the Secret of vouching, and the configuration does not set
+    `lease.vouching`. Where that is set to `auto` or a mapping, this is false, and the missing right is one of the
+    node's problems.
     """
     @_builtins.property
     def timeout(self) -> _duration_pb2.Duration:
-        """How long without an answer until the voucher counts this node as dead (d)."""
+        """How long pings may stay unanswered before the voucher counts this node as dead (d)."""
 
     @_builtins.property
     def since_time(self) -> _timestamp_pb2.Timestamp:
-        """Since when the voucher has been named in this term; absent while none is."""
+        """Since when the heartbeat has named the voucher in this term; absent while it names none."""
 
     @_builtins.property
     def vouched_nodes(self) -> _containers.RepeatedCompositeFieldContainer[Global___VouchedNode]:
@@ -738,20 +754,25 @@ class VouchedNode(_message.Message):
     bound: _builtins.bool
     """Whether its kernel has reported that it is bound."""
     pings: _builtins.int
-    """Pings that were sent, and that came back."""
+    """Pings that the voucher has sent to it."""
     pongs: _builtins.int
+    """Pings that have come back from it."""
     @_builtins.property
     def timeout(self) -> _duration_pb2.Duration:
-        """How long without an answer until the voucher counts this node as dead (d)."""
+        """How long pings may stay unanswered before the voucher counts this node as dead (d)."""
 
     @_builtins.property
-    def since_time(self) -> _timestamp_pb2.Timestamp: ...
+    def since_time(self) -> _timestamp_pb2.Timestamp:
+        """Since when the voucher has vouched for it, or tested it."""
+
     @_builtins.property
     def usual_interval(self) -> _duration_pb2.Duration:
-        """The 99.9th percentile of the gaps between grants, and the longest gap; in a trial, the gaps between pongs."""
+        """The 99.9th percentile of the gaps between grants; in a trial, of the gaps between pongs."""
 
     @_builtins.property
-    def longest_interval(self) -> _duration_pb2.Duration: ...
+    def longest_interval(self) -> _duration_pb2.Duration:
+        """The longest gap between grants; in a trial, between pongs."""
+
     def __init__(
         self,
         *,
@@ -790,11 +811,13 @@ class KubernetesSource(_message.Message):
     lost: _builtins.str
     """Why the watch on it is lost; empty while it works."""
     lists: _builtins.int
-    """Complete lists that were read, streams that were opened, and requests that failed, since the agent started."""
+    """Complete lists that the agent has read since it started."""
     streams: _builtins.int
+    """Watches that the agent has opened since it started."""
     failures: _builtins.int
+    """Lists and watches that have failed since the agent started."""
     unreadable: _builtins.int
-    """Objects that could not be understood."""
+    """Objects that the agent could not read at all, since it started."""
     def __init__(
         self,
         *,
@@ -826,7 +849,9 @@ class ClusterNode(_message.Message):
     MACS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     alive: _builtins.bool
-    """Whether its agent renewed its heartbeat within its lease. A node that needs no lease renews more rarely."""
+    """Whether its agent renewed its heartbeat within its lease. A node with nothing to hold or claim renews less often,
+    with a longer lease.
+    """
     refusal: _builtins.str
     """Why it is not eligible to own any elected VIP; empty when it is eligible."""
     @_builtins.property
@@ -922,22 +947,25 @@ class GetStatusResponse(_message.Message):
     CLOSED_RANGES_FIELD_NUMBER: _builtins.int
     VOUCHER_FENCE_LEFT_FIELD_NUMBER: _builtins.int
     node: _builtins.str
-    """The node's name, as configurations call it."""
+    """The node's name, as in `owner: {node: NAME}` of the configuration."""
     version: _builtins.str
     mode: Global___Mode.ValueType
     """The node's mode; VIPs may have their own."""
     epoch: _builtins.int
     """The node's epoch; the kernel does not answer for entries of another epoch."""
     entries: _builtins.int
-    """How many (link, VIP) pairs are guarded, and how many fit."""
+    """How many pairs of VIP and link are guarded."""
     entries_capacity: _builtins.int
+    """How many pairs the kernel's map has room for."""
     @_builtins.property
     def start_time(self) -> _timestamp_pb2.Timestamp: ...
     @_builtins.property
     def links(self) -> _containers.RepeatedCompositeFieldContainer[Global___Link]: ...
     @_builtins.property
     def fence_left(self) -> _duration_pb2.Duration:
-        """What is left of the right to answer by the API server; absent while no VIP of this node needs a fence."""
+        """How much longer the last renewal at the API server lets this node answer; absent while no VIP of this node needs a
+        fence.
+        """
 
     @_builtins.property
     def lease(self) -> Global___Lease: ...
@@ -955,7 +983,7 @@ class GetStatusResponse(_message.Message):
     def events(self) -> Global___EventAccount: ...
     @_builtins.property
     def reasons(self) -> _containers.RepeatedCompositeFieldContainer[Global___ReasonCount]:
-        """All decisions on this node by reason, those about no VIP too."""
+        """All decisions on this node by reason, including those about no VIP."""
 
     @_builtins.property
     def kinds(self) -> _containers.RepeatedCompositeFieldContainer[Global___KindCount]:
@@ -967,8 +995,8 @@ class GetStatusResponse(_message.Message):
 
     @_builtins.property
     def voucher_fence_left(self) -> _duration_pb2.Duration:
-        """What is left of the fence of the node that vouches for this one: the first of the two that passes ends the right
-        to answer. Absent while the kernel is bound to none.
+        """How much longer the last grant of this node's voucher lets it answer; the right to answer ends as soon as this
+        time or fence_left is over. Absent while the kernel is bound to no voucher.
         """
 
     def __init__(
@@ -1040,7 +1068,7 @@ Global___ClosedRange: _TypeAlias = ClosedRange  # noqa: Y015
 
 @_typing.final
 class KindCount(_message.Message):
-    """How many (link, VIP) pairs are of a kind."""
+    """How many pairs of VIP and link are of a kind."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1093,19 +1121,20 @@ class Vip(_message.Message):
     source: _builtins.str
     """Where the VIP comes from: "vips[0]" of the configuration, or "service NAMESPACE/NAME"."""
     epoch: _builtins.int
+    """The epoch of the entry; the kernel answers only while it is the node's. 0 for a fixed owner, which needs none."""
     hold: _builtins.bool
     """Whether answering needs no fence: the source names a fixed owner, or says `hold` for an elected VIP."""
     answer_mac: _builtins.str
     """The MAC that the guard answers with; empty unless owned."""
     owner_mac: _builtins.str
-    """The known MAC of another owner; empty when it is not known."""
+    """The owner's MAC, if another host owns the VIP and its MAC is known; otherwise empty."""
     @_builtins.property
     def reasons(self) -> _containers.RepeatedCompositeFieldContainer[Global___ReasonCount]:
         """Frames about the VIP since its entry was made, by reason."""
 
     @_builtins.property
     def last_conflict(self) -> Global___Conflict:
-        """The latest foreign claim that this agent heard; absent when there was none."""
+        """The latest claim by another host that this agent heard; absent when there was none."""
 
     @_builtins.property
     def claim(self) -> Global___Claim:
@@ -1252,9 +1281,10 @@ class ExplainVipRequest(_message.Message):
     link: _builtins.str
     """The name of a guarded link; empty means all guarded links."""
     sender_mac: _builtins.str
-    """sha of frames that come in; empty means 02:ff:ff:ff:ff:fe, which no host has."""
+    """The sender's MAC (sha) in frames that come in; empty means 02:ff:ff:ff:ff:fe, which no host has."""
     sender_address: _builtins.str
-    """spa of requests that come in, tpa of frames that go out; of the same family as `address`.
+    """The sender's address (spa) in requests that come in, and the target's (tpa) in frames that go out; of the same
+    family as `address`.
     Empty means 192.0.0.8 (RFC 7600) or 100::1 (RFC 6666), which no host has.
     """
     @_builtins.property
@@ -1313,7 +1343,7 @@ class LinkExplanation(_message.Message):
     FRAMES_FIELD_NUMBER: _builtins.int
     link: _builtins.str
     summary: _builtins.str
-    """In a sentence."""
+    """What happens, in a sentence."""
     @_builtins.property
     def entry(self) -> Global___Vip:
         """The kernel's entry; absent when the address is not guarded here."""
@@ -1370,7 +1400,9 @@ class Ownership(_message.Message):
 
     @_builtins.property
     def fence_left(self) -> _duration_pb2.Duration:
-        """What is left of the right to answer; absent when none is needed (hold), or this node does not own the VIP."""
+        """How much longer the last renewal at the API server lets this node answer for the VIP; absent when that needs no
+        renewal (hold), or this node does not own the VIP.
+        """
 
     @_builtins.property
     def steps(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -1378,8 +1410,8 @@ class Ownership(_message.Message):
 
     @_builtins.property
     def voucher_fence_left(self) -> _duration_pb2.Duration:
-        """What is left of the voucher's fence, which also ends the right to answer; absent while the kernel is not bound to
-        a voucher.
+        """How much longer the last grant of this node's voucher lets it answer; absent while the kernel is bound to no
+        voucher.
         """
 
     def __init__(
@@ -1493,7 +1525,7 @@ class Claim(_message.Message):
     holder: _builtins.str
     """The node that holds it, or did; empty: none."""
     epoch: _builtins.int
-    """The epoch in which the holder took it, as in the kernel of that node."""
+    """The epoch in which the holder took it, as that node's kernel has it."""
     state: Global___Claim.State.ValueType
     alive: _builtins.bool
     """Whether the holder's heartbeat was renewed within its lease."""
@@ -1604,7 +1636,7 @@ class FrameExplanation(_message.Message):
     verdict: Global___Verdict.ValueType
     reason: Global___Reason.ValueType
     meaning: _builtins.str
-    """The reason in words."""
+    """What the reason means, in words."""
     mode: Global___Mode.ValueType
     """The mode in force for the decision."""
     fate: Global___Fate.ValueType
@@ -1678,7 +1710,7 @@ class Decision(_message.Message):
     eth_src: _builtins.str
     eth_dst: _builtins.str
     count: _builtins.int
-    """Number of reports. The kernel withholds most of many equal ones; the VIP's counters include all."""
+    """Number of reports. When many would be equal, the kernel withholds most; the VIP's counters include all."""
     @_builtins.property
     def first_time(self) -> _timestamp_pb2.Timestamp: ...
     @_builtins.property
@@ -1875,7 +1907,9 @@ class Claimant(_message.Message):
         KIND_VRRP_ROUTER: Claimant._Kind.ValueType  # 4
         """A virtual router by VRRP (RFC 5798 7.3), or by CARP, which uses the same MAC addresses."""
         KIND_HSRP_ROUTER: Claimant._Kind.ValueType  # 5
+        """A virtual router by HSRP."""
         KIND_GLBP_ROUTER: Claimant._Kind.ValueType  # 6
+        """A virtual router by GLBP."""
 
     class Kind(_Kind, metaclass=_KindEnumTypeWrapper): ...
     KIND_UNSPECIFIED: Claimant.Kind.ValueType  # 0
@@ -1890,16 +1924,18 @@ class Claimant(_message.Message):
     KIND_VRRP_ROUTER: Claimant.Kind.ValueType  # 4
     """A virtual router by VRRP (RFC 5798 7.3), or by CARP, which uses the same MAC addresses."""
     KIND_HSRP_ROUTER: Claimant.Kind.ValueType  # 5
+    """A virtual router by HSRP."""
     KIND_GLBP_ROUTER: Claimant.Kind.ValueType  # 6
+    """A virtual router by GLBP."""
 
     KIND_FIELD_NUMBER: _builtins.int
     NODE_FIELD_NUMBER: _builtins.int
     ROUTER_FIELD_NUMBER: _builtins.int
     kind: Global___Claimant.Kind.ValueType
     node: _builtins.str
-    """The name of the node."""
+    """The node's name; empty if the claimant is no node."""
     router: _builtins.int
-    """The number of the virtual router: VRID or group."""
+    """The virtual router's number (VRID or group); 0 if the claimant is none."""
     def __init__(
         self,
         *,
@@ -1937,9 +1973,9 @@ class Conflict(_message.Message):
     mac: _builtins.str
     """Who claims it."""
     count: _builtins.int
-    """Number of reports. The kernel withholds most of many equal ones; the VIP's counters include all."""
+    """Number of reports. When many would be equal, the kernel withholds most; the VIP's counters include all."""
     reason: Global___Reason.ValueType
-    """The latest claim's."""
+    """Why the latest claim got its verdict."""
     dropped: _builtins.bool
     """Whether the latest claim was dropped; it passed otherwise."""
     @_builtins.property
@@ -2043,7 +2079,7 @@ class Audit(_message.Message):
         DESCRIPTOR: _descriptor.EnumDescriptor
         FINDING_UNSPECIFIED: Audit._Finding.ValueType  # 0
         FINDING_OWNER: Audit._Finding.ValueType  # 1
-        """The owner alone answers: exactly one MAC: the owner's, or any if the owner's is unknown.
+        """The owner alone answers: exactly one MAC does, which is the owner's, or any if the owner's is unknown.
         If the asking node owns the VIP: no other host answers.
         """
         FINDING_NONE: Audit._Finding.ValueType  # 2
@@ -2056,7 +2092,7 @@ class Audit(_message.Message):
     class Finding(_Finding, metaclass=_FindingEnumTypeWrapper): ...
     FINDING_UNSPECIFIED: Audit.Finding.ValueType  # 0
     FINDING_OWNER: Audit.Finding.ValueType  # 1
-    """The owner alone answers: exactly one MAC: the owner's, or any if the owner's is unknown.
+    """The owner alone answers: exactly one MAC does, which is the owner's, or any if the owner's is unknown.
     If the asking node owns the VIP: no other host answers.
     """
     FINDING_NONE: Audit.Finding.ValueType  # 2
@@ -2120,7 +2156,7 @@ class Answer(_message.Message):
     OWNER_FIELD_NUMBER: _builtins.int
     mac: _builtins.str
     owner: _builtins.bool
-    """Whether it is the owner's MAC, or may be, because that is unknown."""
+    """Whether it is the owner's MAC, or may be, because the owner's is unknown."""
     @_builtins.property
     def claimant(self) -> Global___Claimant:
         """Who has that MAC."""

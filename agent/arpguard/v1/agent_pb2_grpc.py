@@ -27,7 +27,7 @@ if _version_not_supported:
 
 class AgentServiceStub:
     """Every method may also return
-    RESOURCE_EXHAUSTED  too many calls or streams are open, or the request is too long; try again with fewer
+    RESOURCE_EXHAUSTED  too many calls or streams are open, or the request is too long; try fewer, or a shorter one
     DEADLINE_EXCEEDED   the call began, but its request did not come in time
     UNAVAILABLE         the agent is starting or stopping; try again
     INVALID_ARGUMENT    the request's bytes are not the request's message
@@ -89,7 +89,7 @@ class AgentServiceStub:
 
 class AgentServiceServicer:
     """Every method may also return
-    RESOURCE_EXHAUSTED  too many calls or streams are open, or the request is too long; try again with fewer
+    RESOURCE_EXHAUSTED  too many calls or streams are open, or the request is too long; try fewer, or a shorter one
     DEADLINE_EXCEEDED   the call began, but its request did not come in time
     UNAVAILABLE         the agent is starting or stopping; try again
     INVALID_ARGUMENT    the request's bytes are not the request's message
@@ -135,8 +135,8 @@ class AgentServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListDecisions(self, request, context):
-        """The decisions of the recent past, the latest first. Equal ones are one item with a count.
-        The kernel reports only some of many equal decisions; counters have them all.
+        """The decisions of the recent past, the latest first. Equal decisions are one item with a count.
+        When many decisions are equal, the kernel reports only some of them; the counters include all.
         INVALID_ARGUMENT  page_size, page_token or a field of the filter is wrong; the message names the field
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -145,7 +145,7 @@ class AgentServiceServicer:
 
     def WatchDecisions(self, request, context):
         """Decisions as the kernel reports them, until the caller ends the stream.
-        A reader that is too slow loses the oldest ones that wait for it, and learns how many.
+        A reader that is too slow loses the oldest decisions that wait for it, and learns how many.
         INVALID_ARGUMENT    a field of the filter is wrong; the message names the field
         RESOURCE_EXHAUSTED  too many streams are open; end one
         UNAVAILABLE         the agent stops; the guard stays in the kernel. Connect again

@@ -4,7 +4,7 @@ isort:skip_file
 The API of the arpguard agent: who answers for a virtual IP (VIP), why, and what this node just did.
 
 It changes nothing. MAC addresses are text such as "02:00:00:00:00:01", IP addresses are written as in RFC 5952.
-The kernel stamps decisions with the boot clock; Timestamps are reckoned from it when a message is made.
+The kernel stamps decisions with the boot clock; the agent turns the stamps into Timestamps when it makes a message.
 """
 
 from arpguard.v1 import agent_pb2 as _agent_pb2
@@ -32,7 +32,7 @@ GRPC_VERSION: str
 
 class AgentServiceStub:
     """Every method may also return
-      RESOURCE_EXHAUSTED  too many calls or streams are open, or the request is too long; try again with fewer
+      RESOURCE_EXHAUSTED  too many calls or streams are open, or the request is too long; try fewer, or a shorter one
       DEADLINE_EXCEEDED   the call began, but its request did not come in time
       UNAVAILABLE         the agent is starting or stopping; try again
       INVALID_ARGUMENT    the request's bytes are not the request's message
@@ -66,13 +66,13 @@ class AgentServiceStub:
       NOT_FOUND         this node does not guard the link
     """
     ListDecisions: _grpc.UnaryUnaryMultiCallable[_agent_pb2.ListDecisionsRequest, _agent_pb2.ListDecisionsResponse]
-    """The decisions of the recent past, the latest first. Equal ones are one item with a count.
-    The kernel reports only some of many equal decisions; counters have them all.
+    """The decisions of the recent past, the latest first. Equal decisions are one item with a count.
+    When many decisions are equal, the kernel reports only some of them; the counters include all.
       INVALID_ARGUMENT  page_size, page_token or a field of the filter is wrong; the message names the field
     """
     WatchDecisions: _grpc.UnaryStreamMultiCallable[_agent_pb2.WatchDecisionsRequest, _agent_pb2.WatchDecisionsResponse]
     """Decisions as the kernel reports them, until the caller ends the stream.
-    A reader that is too slow loses the oldest ones that wait for it, and learns how many.
+    A reader that is too slow loses the oldest decisions that wait for it, and learns how many.
       INVALID_ARGUMENT    a field of the filter is wrong; the message names the field
       RESOURCE_EXHAUSTED  too many streams are open; end one
       UNAVAILABLE         the agent stops; the guard stays in the kernel. Connect again
@@ -97,7 +97,7 @@ class AgentServiceStub:
 @_typing.type_check_only
 class AgentServiceAsyncStub(AgentServiceStub):
     """Every method may also return
-      RESOURCE_EXHAUSTED  too many calls or streams are open, or the request is too long; try again with fewer
+      RESOURCE_EXHAUSTED  too many calls or streams are open, or the request is too long; try fewer, or a shorter one
       DEADLINE_EXCEEDED   the call began, but its request did not come in time
       UNAVAILABLE         the agent is starting or stopping; try again
       INVALID_ARGUMENT    the request's bytes are not the request's message
@@ -128,13 +128,13 @@ class AgentServiceAsyncStub(AgentServiceStub):
       NOT_FOUND         this node does not guard the link
     """
     ListDecisions: _aio.UnaryUnaryMultiCallable[_agent_pb2.ListDecisionsRequest, _agent_pb2.ListDecisionsResponse]  # type: ignore[assignment]
-    """The decisions of the recent past, the latest first. Equal ones are one item with a count.
-    The kernel reports only some of many equal decisions; counters have them all.
+    """The decisions of the recent past, the latest first. Equal decisions are one item with a count.
+    When many decisions are equal, the kernel reports only some of them; the counters include all.
       INVALID_ARGUMENT  page_size, page_token or a field of the filter is wrong; the message names the field
     """
     WatchDecisions: _aio.UnaryStreamMultiCallable[_agent_pb2.WatchDecisionsRequest, _agent_pb2.WatchDecisionsResponse]  # type: ignore[assignment]
     """Decisions as the kernel reports them, until the caller ends the stream.
-    A reader that is too slow loses the oldest ones that wait for it, and learns how many.
+    A reader that is too slow loses the oldest decisions that wait for it, and learns how many.
       INVALID_ARGUMENT    a field of the filter is wrong; the message names the field
       RESOURCE_EXHAUSTED  too many streams are open; end one
       UNAVAILABLE         the agent stops; the guard stays in the kernel. Connect again
@@ -158,7 +158,7 @@ class AgentServiceAsyncStub(AgentServiceStub):
 
 class AgentServiceServicer(metaclass=_abc_1.ABCMeta):
     """Every method may also return
-      RESOURCE_EXHAUSTED  too many calls or streams are open, or the request is too long; try again with fewer
+      RESOURCE_EXHAUSTED  too many calls or streams are open, or the request is too long; try fewer, or a shorter one
       DEADLINE_EXCEEDED   the call began, but its request did not come in time
       UNAVAILABLE         the agent is starting or stopping; try again
       INVALID_ARGUMENT    the request's bytes are not the request's message
@@ -217,8 +217,8 @@ class AgentServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _agent_pb2.ListDecisionsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_agent_pb2.ListDecisionsResponse, _abc.Awaitable[_agent_pb2.ListDecisionsResponse]]:
-        """The decisions of the recent past, the latest first. Equal ones are one item with a count.
-        The kernel reports only some of many equal decisions; counters have them all.
+        """The decisions of the recent past, the latest first. Equal decisions are one item with a count.
+        When many decisions are equal, the kernel reports only some of them; the counters include all.
           INVALID_ARGUMENT  page_size, page_token or a field of the filter is wrong; the message names the field
         """
 
@@ -229,7 +229,7 @@ class AgentServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_agent_pb2.WatchDecisionsResponse], _abc.AsyncIterator[_agent_pb2.WatchDecisionsResponse]]:
         """Decisions as the kernel reports them, until the caller ends the stream.
-        A reader that is too slow loses the oldest ones that wait for it, and learns how many.
+        A reader that is too slow loses the oldest decisions that wait for it, and learns how many.
           INVALID_ARGUMENT    a field of the filter is wrong; the message names the field
           RESOURCE_EXHAUSTED  too many streams are open; end one
           UNAVAILABLE         the agent stops; the guard stays in the kernel. Connect again

@@ -126,7 +126,7 @@ _Frame = tuple[int | None, str, int, bool | None, bytes, int]
 
 def _sized(size: int) -> int:
     if size > MAX_FRAME_BYTES:
-        raise _Damage(f"a frame of {size:,} bytes, which no capture has")
+        raise _Damage(f"a frame of {size:,} bytes, more than the limit of {MAX_FRAME_BYTES:,}")
     return size
 
 
@@ -199,7 +199,7 @@ def _read_pcapng(stream: _Stream) -> Iterator[_Frame]:
         if kind == _INTERFACE:
             interfaces.append(_interface(block, order))
             if len(interfaces) > _MAX_INTERFACES:
-                raise _Damage(f"more than {_MAX_INTERFACES:,} interfaces, which no capture has")
+                raise _Damage(f"more than {_MAX_INTERFACES:,} interfaces")
         elif kind in _PACKETS:
             yield _PACKETS[kind](block, order, interfaces)
 
@@ -223,7 +223,7 @@ def _order_of(magic: bytes) -> str:
 def _body(total: int, around: int) -> int:
     """How long a block is without its kind and its two lengths, and, of a section, its byte order."""
     if total < around or total % 4:
-        raise _Damage(f"a block of {total:,} bytes, which none has")
+        raise _Damage(f"a block of {total:,} bytes, which is not a valid length")
     return total - around
 
 

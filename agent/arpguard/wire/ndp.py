@@ -212,7 +212,7 @@ class NoMessage(Enum):
     """Why there is no message to read."""
 
     NO_ND = "neither a solicitation nor an advertisement"
-    CUT_OFF = "one that ends before its target does"
+    CUT_OFF = "a message that ends before its target does"
     UNWALKABLE = "more extension headers than the guard reads, or a fragment: its content is unknown"
 
 

@@ -357,7 +357,7 @@ def test_pod_that_does_not_run_is_not_asked_but_told_of(kubectl, server, fleet):
     code, out, _ = kubectl("vips")
 
     assert code == 1
-    assert "node-9: its Pod arpguard-node-9 does not run: CrashLoopBackOff" in out
+    assert "node-9: its Pod arpguard-node-9 is not running: CrashLoopBackOff" in out
     assert "node-8: its Pod arpguard-node-8 is Pending" in out
     assert {node for node, *_ in fleet.asked} == set(NODES)
 

@@ -213,7 +213,7 @@ def test_pins_that_may_not_be_read_are_told_from_none(tmp_path):
     lines = f"from pathlib import Path; from arpguard.dataplane.loader import open_maps; {code}"
     done = subprocess.run([sys.executable, "-c", lines], capture_output=True, text=True, check=False, timeout=20)
 
-    assert done.stderr.endswith(f"{tmp_path} may not be read: run as root\n")
+    assert done.stderr.endswith(f"not permitted to read {tmp_path}: run as root\n")
 
 
 def test_system_error_is_one_line(run, monkeypatch):

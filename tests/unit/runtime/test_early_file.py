@@ -55,7 +55,9 @@ def test_what_cannot_be_written_is_a_problem_until_it_can(tmp_path):
     place.write_text("no folder", encoding="ascii")
     file = EarlyFile(place / "early.yaml")
     keep(file, FIRST)
-    assert file.problems == [f"{place}/early.yaml cannot be written (File exists): the next boot closes no ranges"]
+    assert file.problems == [
+        f"cannot update {place}/early.yaml (File exists): the next boot closes the old ranges, or none"
+    ]
     place.unlink()
     keep(file, FIRST)
     assert (file.problems, (place / "early.yaml").exists()) == ([], True)
@@ -104,7 +106,7 @@ def test_more_links_than_it_may_have_are_a_problem(tmp_path):
     asyncio.run(go(FIRST))
     assert len(read_config(tmp_path / "early.yaml").interfaces) == 256
     (problem,) = file.problems
-    assert "it has room for 256 of 300 NICs" in problem
+    assert "has room for only 256 of 300 NICs" in problem
     asyncio.run(go())
     assert file.problems == []
 
@@ -123,4 +125,4 @@ def test_it_goes_with_the_guard_also_while_it_is_being_written(tmp_path):
 def test_where_it_cannot_be_removed_the_log_says_so(tmp_path, caplog):
     (tmp_path / "early.yaml").mkdir()
     asyncio.run(EarlyFile(tmp_path / "early.yaml").remove())
-    assert "early.yaml stays and closes ranges at the next boot; remove it: " in caplog.text
+    assert "early.yaml stays, and closes ranges at the next boot; remove it: " in caplog.text

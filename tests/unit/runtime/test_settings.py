@@ -66,7 +66,7 @@ def test_wrong_file_keeps_the_last_good_one_and_says_why(file):
 
     assert settings.config.mode is Mode.OBSERVE
     (problem,) = settings.problems()
-    assert problem.startswith("configuration: change rejected; keeping the previous one: ")
+    assert problem.startswith("configuration: change rejected; keeping the previous configuration: ")
     assert "perhaps" in problem
 
 
@@ -88,7 +88,10 @@ def test_file_that_is_gone_has_to_be_read_again_and_is_told_of(file):
     assert not settings.read_file()
 
     assert settings.config.mode is Mode.OBSERVE
-    assert any(problem == f"configuration: {file} is gone; keeping the previous one" for problem in settings.problems())
+    assert any(
+        problem == f"configuration: {file} is gone; keeping the previous configuration"
+        for problem in settings.problems()
+    )
 
 
 def test_configmap_is_awaited_and_the_file_stands_in_for_it(file):
@@ -152,7 +155,7 @@ def test_configmap_without_a_file_begins_with_the_defaults():
     [
         (None, f"configuration: ConfigMap {CONFIGMAP} does not exist; keeping the previous configuration"),
         (a_configmap(None), f"ConfigMap {CONFIGMAP} has no key {CONFIG_KEY}; keeping the previous configuration"),
-        (a_configmap(WRONG), "configuration: change rejected; keeping the previous one: "),
+        (a_configmap(WRONG), "configuration: change rejected; keeping the previous configuration: "),
     ],
     ids=["no ConfigMap", "no key", "wrong"],
 )

@@ -27,9 +27,9 @@ SEE_S = 2.0  # for what is deleted a moment later
 LATELY_NS = 600 * NS_PER_S  # an uninstall deletes the ConfigMap and ends the agent within this time
 _TERMINATING = "being terminated"  # the words of a kube-apiserver's NamespaceLifecycle
 _KEPT = (
-    "the API server refuses to say why this agent stops, and its ConfigMap was not deleted recently, so it may "
-    "only restart: its guard stays, and its elected VIPs fall silent on this node once the fence has passed. If "
-    "arpguard was uninstalled, remove the guard from each node with deploy/cleanup or `arpguard cleanup`"
+    "the API server refuses to say why this agent has to stop, and nobody deleted the agent's ConfigMap recently, so "
+    "perhaps the agent only restarts: the guard stays, and this node's elected VIPs fall silent once the fence has "
+    "passed. If arpguard was uninstalled, remove the guard from each node with deploy/cleanup or `arpguard cleanup`"
 )
 
 

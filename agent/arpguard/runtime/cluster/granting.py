@@ -217,7 +217,7 @@ class Granting:
         for news in process.news():
             self._take(news)
         if process.ended:
-            log.warning("the voucher process ended (%d terms); starting another", len(self._adopted))
+            log.warning("the voucher process ended (it had %d terms); starting another", len(self._adopted))
             self._discard_process()
             self._leases.wake()
 
@@ -244,7 +244,7 @@ class Granting:
         if number not in self._spent:
             self._spent.add(number)
             self.decided += 1
-            log.warning("%s is dead: it has not returned a ping for %d ms", term.node, term.d_ns // NS_PER_MS)
+            log.warning("node %s is dead: it has not returned a ping for %d ms", term.node, term.d_ns // NS_PER_MS)
             last = self._reports[number].last if number in self._reports else None
             self._trials.revoked(term.node, last.stamp_ns if last else 0, boot_ns())
             self._leases.do(self._ownership.revocations.decided(term.node, term.uuid, boot_ns()))

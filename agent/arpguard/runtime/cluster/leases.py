@@ -330,7 +330,7 @@ class Leases:
             taken_by = await self._segment.probe(effect.vip)
         except DataPlaneError as error:
             if str(error) != self._unasked:
-                log.warning("%s; not taking the VIP until a probe works", error)
+                log.warning("%s; not taking the VIP until a probe succeeds", error)
             self._unasked = str(error)
             return
         finally:

@@ -80,7 +80,7 @@ class OwnedBy:
         if not (self._on and self._refused):
             return ""
         names = some(sorted("/".join(key) for key in self._refused))
-        return f"cannot write {OWNED_BY} of {names}: {next(iter(self._refused.values()))}"
+        return f"cannot write {OWNED_BY} on {names}: {next(iter(self._refused.values()))}"
 
     async def run(self) -> None:
         """Writes until it is cancelled."""

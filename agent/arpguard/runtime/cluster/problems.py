@@ -21,7 +21,7 @@ def problems_of(node: str, cluster: Cluster, outlook: Outlook, state: LiveState,
     if owned_by:
         yield f"Kubernetes: {owned_by}"
     if state.yielding:
-        yield f"Kubernetes: another agent uses the node name {node}, so this one is silent"
+        yield f"Kubernetes: another agent uses the node name {node}, so this agent is silent"
     if (vouching := state.vouching) is not None:
         yield from vouching.problems
 

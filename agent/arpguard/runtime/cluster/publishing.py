@@ -112,7 +112,7 @@ class LinkPublisher:
                 self._spared[link.name] = known
             elif is_alone(self._here.node, asked[0], vips.values()):
                 log.info(
-                    "link %s is flapping or deaf; using it anyway, because VIPs would otherwise have no owner",
+                    "link %s flaps or receives nothing; using it anyway, because VIPs would otherwise have no owner",
                     link.name,
                 )
                 if link.name == self.deaf:

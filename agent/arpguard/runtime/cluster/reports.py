@@ -72,7 +72,10 @@ class Reports:
         """The map of this node has become full, or has room again."""
         if is_full and not self._is_full:
             node = self._node
-            note = f"the map of {node} is full: VIPs that its log names are not guarded there; raise bpf.max_entries"
+            note = (
+                f"the map on {node} is full: VIPs that the agent's log names are not guarded there; raise "
+                "bpf.max_entries"
+            )
             self.events.post(Notice(self._node_subject(), "MapFull", "Guard", note))
         self._is_full = is_full
 
@@ -85,7 +88,7 @@ class Reports:
     def taken_outside(self, address: Address, mac: MacAddress, claimant: Claimant) -> None:
         """A probe found a host outside the cluster, or a node without an agent."""
         who = f"outside the cluster by {mac}" if claimant == OUTSIDE else f"by {claimant}, {mac}"
-        note = f"{address} is in use {who}: no node answers for it until that host is silent"
+        note = f"{address} is in use {who}: no node answers for it until that host falls silent"
         self.events.post(Notice(self._subject(address), "VIPTakenOutside", "Probe", note))
 
     def claimed(self, report: Report, claimant: Claimant, owner: str) -> None:

@@ -235,7 +235,7 @@ class Vouching:
         unheard = [each.node for each in vouched if _is_unheard(each, boot_ns())]
         if unheard:
             yield (
-                f"vouching: nothing comes back from {some(unheard)}: check whether something on the way there "
+                f"vouching: no ping comes back from {some(unheard)}: check whether something on the way there "
                 f"drops EtherType 0x{config.ethertype:04X}"
             )
 

@@ -60,7 +60,7 @@ class Attaching:
         hidden = [attachment for attachment in attachments if not await runs_first(attachment)]
         problems.extend(
             f"{link.name}: another program runs before arpguard at {attachment.hook.name.lower()} and may hide frames "
-            "from it; make it attach behind arpguard, or after the agent has started"
+            "from it; make that program attach behind arpguard's, or after the agent has started"
             for attachment in hidden
         )
         return attachments
@@ -68,12 +68,12 @@ class Attaching:
     async def _attach_xdp(self, link: Link, problems: list[str]) -> Attachment | None:
         """Attaches XDP if it sees and answers everything there; otherwise None and a problem, and tc is used."""
         if refusal := xdp_refusal(link):
-            problems.append(f"{link.name}: {refusal}; tc is used")
+            problems.append(f"{link.name}: {refusal}; using tc")
             return None
 
         if strips_vlan_tags(link.name):
             problems.append(
-                f"{link.name}: RX VLAN offload hides tags from XDP, tc is used; "
+                f"{link.name}: RX VLAN offload hides VLAN tags from XDP; using tc; "
                 f"`ethtool -K {link.name} rxvlan off` allows XDP"
             )
             return None
@@ -118,4 +118,4 @@ class Attaching:
         replaced = [key for key, attachment in attached.items() if attachment.fresh and key in self._attached]
         if replaced:
             self._state.drift.programs += len(replaced)
-            log.warning("drift: another program detached %d programs; attached them again", len(replaced))
+            log.warning("drift: another program detached the guard's programs (%d); attached them again", len(replaced))

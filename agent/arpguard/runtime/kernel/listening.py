@@ -88,8 +88,8 @@ class Listening:
     def _problem(self, ifindex: int, why: str) -> str:
         name = next((link.name for link in self._links if link.ifindex == ifindex), f"interface {ifindex}")
         return (
-            f"{name}: {why}: a switch that snoops may not forward solicitations for IPv6 VIPs to this node; "
-            "check that IPv6 is enabled there, and that its MTU is at least 1280"
+            f"{name}: {why}; a switch with MLD snooping may withhold solicitations for IPv6 VIPs from this node; "
+            "check that IPv6 is enabled on the interface, and that its MTU is at least 1280"
         )
 
     def close(self) -> None:
