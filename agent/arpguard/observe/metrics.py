@@ -234,7 +234,7 @@ _NODE: tuple[spec.Spec[NodeSample], ...] = (
         "arpguard_vip_owner_since_timestamp_seconds",
         "Unix time (in seconds) when this node began to answer for the VIP (one of those in arpguard_vip_owner); for "
         "VIPs that it had when the agent started, the time of that start",
-        "when it is recent, but nobody planned to move the VIP or to restart the agent",
+        "when it is recent, although no move of the VIP and no restart of the agent was planned",
         _since,
         ("vip",),
     ),

@@ -1933,7 +1933,7 @@ class Claimant(_message.Message):
     ROUTER_FIELD_NUMBER: _builtins.int
     kind: Global___Claimant.Kind.ValueType
     node: _builtins.str
-    """The node's name; empty if the claimant is no node."""
+    """The node's name; empty if the claimant is not a node."""
     router: _builtins.int
     """The virtual router's number (VRID or group); 0 if the claimant is none."""
     def __init__(

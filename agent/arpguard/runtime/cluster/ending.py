@@ -27,7 +27,7 @@ SEE_S = 2.0  # for what is deleted a moment later
 LATELY_NS = 600 * NS_PER_S  # an uninstall deletes the ConfigMap and ends the agent within this time
 _TERMINATING = "being terminated"  # the words of a kube-apiserver's NamespaceLifecycle
 _KEPT = (
-    "the API server refuses to say why this agent has to stop, and nobody deleted the agent's ConfigMap recently, so "
+    "the API server refuses to say why this agent has to stop, and the agent's ConfigMap was not deleted recently, so "
     "perhaps the agent only restarts: the guard stays, and this node's elected VIPs fall silent once the fence has "
     "passed. If arpguard was uninstalled, remove the guard from each node with deploy/cleanup or `arpguard cleanup`"
 )
