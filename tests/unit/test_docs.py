@@ -66,6 +66,7 @@ SAME_NUMBER = {
     "1.0 s": r"1\.0 s with 10,000|\| 1\.0 s \|",
     "1.2 s": r"takes 1\.2 s with them",
     "8 s": r"ends 8 s early",
+    "1.5 s": r"0\.6 to 1\.5 s|\| 1\.5 s \|",
 }
 OF_FIGURES = (
     "faq limits elections evidence quickstart performance architecture install kubernetes audit protocol vouching"
@@ -329,6 +330,14 @@ def test_every_setting_of_the_page_is_one():
 
     assert {"mode", "bpf.max_entries", "lease.margin", "follow.openelb.namespace"} <= set(named)
     assert [path for path in named if settings["_schema"](path) is None] == []
+
+
+def test_default_of_a_setting_is_its_attribute_or_a_time():
+    default = runpy.run_path(str(ROOT / "docs/settings.py"))["_default"]
+
+    assert [default(path) for path in ("mode", "lease.renew", "audit.every")] == ["observe", "1s", "60s"]
+    with pytest.raises(LookupError, match=r"lease\.other: .* put its default into _SHOWN or _IN_WORDS"):
+        default("lease.other")
 
 
 def test_every_message_of_the_api_is_on_its_page():
