@@ -50,7 +50,8 @@ def defaults() -> dict[str, str]:
         "pings": f"{NS_PER_S // voucher.PING_NS} times a second",
         "defence": _span(announcing.DEFEND_INTERVAL_NS),
         "balance": _span(electing.BATCH_NS),
-        "give-up": _span(electing.GIVE_UP_NS),
+        "next-choice": _span(electing.BACKUP_NS),
+        "settle": _span(electing.SETTLE_NS),
         "audit": _span(audit.every_ns),
     }
 
