@@ -20,16 +20,8 @@ _ROW = re.compile(r"^\| (`[a-z_]+[`.\[].*?) \| (.*?) \| (.*?) \| (.*) \|$", re.M
 _PATH = re.compile(r"`([^`]*)`")
 
 
-def _second(ns: int) -> str:
-    return f"{ns // NS_PER_S}s"
-
-
-# Those that are not the attribute of that name, as the page shows them.
+# Those that are not the attribute of that name, nor a time in the one of that name and `_ns`, as the page shows them.
 _SHOWN: Mapping[str, Callable[[], object]] = {
-    "lease.duration": lambda: _second(_CONFIG.lease.duration_ns),
-    "lease.renew": lambda: _second(_CONFIG.lease.renew_ns),
-    "lease.margin": lambda: _second(_CONFIG.lease.margin_ns),
-    "audit.every": lambda: _second(_CONFIG.audit.every_ns),
     "audit.rate": lambda: f"{_CONFIG.audit.rate}/s",
     "interfaces": lambda: f"[{', '.join(map(str, _CONFIG.interfaces))}]",
     "services.selector": lambda: "{}" if not _CONFIG.services.selector else _CONFIG.services.selector,
@@ -106,7 +98,13 @@ def _default(path: str) -> str:
         return str(_SHOWN[path]())
     value: object = _CONFIG
     for part in path.split("."):
-        value = getattr(value, part)
+        if hasattr(value, f"{part}_ns"):
+            value = f"{getattr(value, f'{part}_ns') / NS_PER_S:g}s"
+        elif hasattr(value, part):
+            value = getattr(value, part)
+        else:
+            message = f"{path}: config/model.py has no such attribute; put its default into _SHOWN or _IN_WORDS"
+            raise LookupError(message)
     match value:
         case bool():
             return str(value).lower()

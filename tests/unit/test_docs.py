@@ -352,6 +352,14 @@ def test_every_setting_of_the_page_is_one():
     assert [path for path in named if settings["_schema"](path) is None] == []
 
 
+def test_default_of_a_setting_is_its_attribute_or_a_time():
+    default = runpy.run_path(str(ROOT / "docs/settings.py"))["_default"]
+
+    assert [default(path) for path in ("mode", "lease.renew", "audit.every")] == ["observe", "1s", "60s"]
+    with pytest.raises(LookupError, match=r"lease\.other: .* put its default into _SHOWN or _IN_WORDS"):
+        default("lease.other")
+
+
 def test_every_message_of_the_api_is_on_its_page():
     page = (ROOT / "docs/api-messages.md").read_text(encoding="utf-8")
     descriptor = pb.DESCRIPTOR

@@ -324,8 +324,9 @@ _SETTINGS: ValueReader[dict[str, Any]] = section(dict, {**_TIMES, "vouching": _v
 @reads(_SETTINGS.schema)
 def _lease(raw: Raw, place: Place) -> model.LeaseConfig:
     found = _SETTINGS(raw, place) or {}
+    times = {f"{name}_ns": found.pop(name) for name in _TIMES if name in found}
     vouching = found.pop("vouching", model.VouchingConfig()) or None
-    lease = model.LeaseConfig(**{f"{name}_ns": value for name, value in found.items()}, vouching=vouching)
+    lease = model.LeaseConfig(**times, **found, vouching=vouching)
     for name, value, what, limit in (
         ("margin", lease.margin_ns, "duration", lease.duration_ns),
         ("renew", lease.renew_ns, "duration minus the margin", lease.duration_ns - lease.margin_ns),
