@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from arpguard.core.steering import MOST
+from arpguard.kube.client import Client
+from arpguard.kube.resources import LEASES
 from arpguard.verdict import Kind, Mode, Reason
 from arpguard_lab.cluster import objects
-from support.kube.agent_side import CONFIG, CONFIGMAP, HOME, Cable, a_side, mac_of, vip, waited
+from support.kube.agent_side import CONFIG, CONFIGMAP, HOME, PASS_S, Cable, a_side, mac_of, vip, waited
 from support.kube.scripted_server import in_loop, until
 
 pytestmark = pytest.mark.usefixtures("segment")
@@ -81,6 +83,31 @@ async def test_mode_of_the_configmap_reaches_the_kernel_within_a_second(one):
             await until(lambda mode=mode: side.kernel.value.mode is mode, 1.0)
 
         assert side.settings.in_force.source == f"ConfigMap {HOME}/{CONFIGMAP}"
+
+
+@in_loop
+@pytest.mark.parametrize(
+    ("config", "streams"), [("{mode: observe, interfaces: [lab0]}", [True]), (CONFIG, [True, False])]
+)
+async def test_stream_of_leases_begins_anew_only_where_the_configmap_says_that_nobody_vouches(
+    one, monkeypatch, config, streams
+):
+    """Until the agent has read it, it takes the default. Each item: whether that stream has the news only."""
+    asked = []
+
+    def stream(client, request, *times):
+        if request.resource is LEASES:
+            asked.append("labelSelector" in request.query)
+        return begin(client, request, *times)
+
+    begin = Client.stream
+    monkeypatch.setattr(Client, "stream", stream)
+    one.configure(config)
+    async with a_side(one, NODE, config=config, configmap=CONFIGMAP) as side:
+        await until(lambda: side.ready and len(asked) == len(streams))
+        await asyncio.sleep(2 * PASS_S)
+
+    assert asked == streams
 
 
 @in_loop

@@ -213,9 +213,10 @@ class Reflector(Generic[T]):
     async def _follow(self) -> None:
         """Reads one stream from the last version on. Returns when the server ended it in good order."""
         seconds = random.randint(*self._pace.watch_s)  # noqa: S311 (it spreads load, and hides nothing)
+        shown = self._shown
 
         query = {
-            **self._shown.query,
+            **shown.query,
             "watch": "true",
             "resourceVersion": self._version,
             "allowWatchBookmarks": "true",
@@ -225,6 +226,8 @@ class Reflector(Generic[T]):
 
         async with self._client.stream(request, self._pace.answer_s, seconds + STREAM_GRACE_S) as pieces:
             self.state.streams += 1
+            if self._shown != shown:  # it has changed while the stream was opened
+                return
             with self._steadying() as is_steady:
                 is_silent = await self._read(pieces)
                 if not is_silent and not is_steady():

@@ -100,6 +100,7 @@ class Kubernetes:
         self._alone = asyncio.Event()
         self._outlook = Outlook(replace(settings.config.lease, vouching=settings.vouching))
         self._cluster = Cluster(clients[0], access.host, identity, self, self._left.followed(identity.node))
+        self._choose_stream()
         events = EventWriter(clients[0], identity.node)
         self.state = LiveState(
             access.host, identity.namespace, identity.node, kernel.state, self._cluster, self._outlook, events
@@ -177,6 +178,13 @@ class Kubernetes:
         """A probe found a host outside the cluster, or a node without an agent."""
         self._reports.taken_outside(address, mac, await self._judge.who(mac))
 
+    def _choose_stream(self) -> None:
+        """Where nodes vouch for each other, the stream of Leases has the news only.
+
+        Also until the ConfigMap says whether they do: few say that they do not, and only there the stream begins twice.
+        """
+        self._cluster.hear_news_only(self._settings.awaited or self._settings.vouching is not None)
+
     # ---- for a pass of the reconciler ----
 
     async def ask(self, surroundings: Surroundings) -> Asked:
@@ -196,7 +204,7 @@ class Kubernetes:
         seen_before = outlook.vips
         outlook.collected, outlook.surroundings = collected, surroundings
         outlook.lease = replace(config.lease, vouching=self._settings.vouching)
-        cluster.hear_news_only(self._settings.vouching is not None)
+        self._choose_stream()
         outlook.known = known and self._decided_by is not None  # no link is known before the first pass is done
         self._membership.vips_changed(seen_before)
         self._reports.news(self._membership.members, self._wishes)
