@@ -221,6 +221,18 @@ async def test_owner_with_a_new_mac_is_no_stranger_to_the_others(cluster, neighb
 
 
 @in_loop
+async def test_mac_that_a_node_had_before_stays_its_own(cluster, neighbours):
+    """A bond's MAC may change back; and the node may be cut off from the API server by then."""
+    async with two_nodes(cluster) as (ear, mac, name):
+        await until(lambda: ear.side.kube.state.published().get(mac) == name, 10)
+        ear.other.has_mac(NEW_MAC)
+        await until(lambda: ear.side.kube.state.published().get(NEW_MAC) == name, 10)
+
+        assert str(await ear.side.kube.who(mac)) == f"{name} (cluster node)"
+        assert str(await ear.side.kube.who(STRANGER)) == "outside"
+
+
+@in_loop
 async def test_stranger_to_a_vip_of_another_node_counts_after_the_grace(cluster, neighbours):
     async with two_nodes(cluster) as (ear, _, _):
         hearer = Ear(ear.other, ear.side)

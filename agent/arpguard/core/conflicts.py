@@ -3,11 +3,12 @@
 While a VIP moves, a frame of the new owner may arrive before its claim has been read, and one of the old owner may be
 late. So the claim of a node waits for `GRACE_NS`. It counts if the VIP was not that node's at any time until then, and
 either the claim was heard again, or this node has had the VIP for longer than `GRACE_NS`. In both cases two nodes of
-the cluster answer.
+the cluster answer. What was heard after the watch last showed anything waits longer: the VIP may have moved there and
+away again meanwhile.
 
 A host outside cannot be the next owner, so its claims count immediately, with one exception. If another node has the
 VIP, an unknown MAC may be the new one of that node's link, which announces its VIPs before its heartbeat can tell the
-MAC. So such a claim waits for `GRACE_NS`, too.
+MAC. So such a claim waits for `GRACE_NS`, too, and longer while that node does not renew its heartbeat.
 """
 
 from collections import OrderedDict, deque
@@ -22,6 +23,7 @@ from arpguard.units import NS_PER_S
 
 GRACE_NS = 5 * NS_PER_S  # longer than a lease by default, and than a takeover's three announcements
 AGAIN_NS = NS_PER_S  # a claim that is heard so long after the first cannot be a late frame
+LONGEST_NS = 60 * NS_PER_S  # how long a stranger's claim waits for a heartbeat
 FORGET_NS = 300 * NS_PER_S  # how long a claim that does not count yet is remembered
 CAPACITY = 256
 
@@ -30,12 +32,13 @@ CAPACITY = 256
 class KnownOwner:
     """Who has a VIP, as far as this node knows: `node` is empty if no node has it.
 
-    `is_sure`: that is up to date. `is_here`: it is this node. `own_since_ns`: since when this node has it by a claim;
-    None if it does not.
+    `is_sure`: nothing says that this is out of date. `seen_ns`: until when it was so, None: until now. `is_here`: it is
+    this node. `own_since_ns`: since when this node has it by a claim; None if it does not.
     """
 
     node: str
     is_sure: bool = True
+    seen_ns: int | None = None
     is_here: bool = False
     own_since_ns: int | None = None
 
@@ -47,12 +50,28 @@ class KnownOwner:
 
 @dataclass(slots=True)
 class _Suspicion:
-    """The claims of one node to one VIP on one link, as one report. `due_ns` None: it waits for nothing."""
+    """The claims of one node to one VIP on one link, as one report.
+
+    `again_ns`: when one was heard that is no late frame. `due_ns` None: it waits for nothing.
+    """
 
     report: Report
     claimant: Claimant
     due_ns: int | None
+    again_ns: int | None = None
     counts: bool = False
+
+    def add(self, report: Report, claimant: Claimant) -> None:
+        """Another claim was heard."""
+        first_ns = self.report.first_ns
+        self.report = replace(report, count=self.report.count + report.count, first_ns=first_ns)
+        self.claimant = claimant
+        if self.again_ns is None and report.last_ns - first_ns >= AGAIN_NS:
+            self.again_ns = report.last_ns
+
+    def is_seen_by(self, owner: KnownOwner) -> bool:
+        """Whether it is known who had the VIP when what counts was heard."""
+        return owner.seen_ns is None or owner.seen_ns >= (self.again_ns or self.report.first_ns)
 
 
 class Suspicions:
@@ -82,8 +101,7 @@ class Suspicions:
             known = _Suspicion(report, claimant, now_ns + GRACE_NS)
             is_new = True
         else:
-            known.report = replace(report, count=known.report.count + report.count, first_ns=known.report.first_ns)
-            known.claimant = claimant
+            known.add(report, claimant)
             if not known.counts and known.due_ns is None:
                 known.due_ns = now_ns + GRACE_NS
             is_new = False
@@ -107,11 +125,11 @@ class Suspicions:
                 found = owner_of(key[0].vip)
                 if found.node == known.claimant.node:
                     del self._known[key]
-                elif not found.is_sure:
+                elif not (found.is_sure and known.is_seen_by(found)):
                     known.due_ns = now_ns + GRACE_NS
                 else:
                     known.due_ns = None
-                    known.counts = _counts(known.report, found)
+                    known.counts = _counts(known, found)
                     if known.counts:
                         yield known.report, known.claimant
 
@@ -120,35 +138,49 @@ class Suspicions:
         return min((known.due_ns for known in self._known.values() if known.due_ns is not None), default=None)
 
 
+@dataclass(frozen=True, slots=True)
+class _Stranger:
+    """A claim from an unknown MAC, and which node had the VIP then."""
+
+    report: Report
+    owner: str
+    heard_ns: int
+    due_ns: int
+
+
 class Strangers:
-    """Claims from unknown MACs to VIPs that another node has, in the order in which they came."""
+    """Claims from unknown MACs to VIPs that another node has, in the order in which they are due."""
 
     def __init__(self, capacity: int = CAPACITY) -> None:
         self._capacity = capacity
-        self._waiting: deque[tuple[int, Report]] = deque()
+        self._waiting: deque[_Stranger] = deque()
 
-    def heard(self, report: Report, now_ns: int) -> Report | None:
+    def heard(self, report: Report, owner: str, now_ns: int) -> Report | None:
         """Keeps a claim until the grace is over; returns the oldest one if there are too many, which counts now."""
-        self._waiting.append((now_ns + GRACE_NS, report))
-        return self._waiting.popleft()[1] if len(self._waiting) > self._capacity else None
+        self._waiting.append(_Stranger(report, owner, now_ns, now_ns + GRACE_NS))
+        return self._waiting.popleft().report if len(self._waiting) > self._capacity else None
 
     def withdraw(self, macs: Container[MacAddress]) -> None:
         """Drops the claims with these MACs: a node of the cluster has them."""
-        self._waiting = deque(each for each in self._waiting if each[1].decision.sha not in macs)
+        self._waiting = deque(each for each in self._waiting if each.report.decision.sha not in macs)
 
-    def due(self, now_ns: int) -> list[Report]:
-        """The claims whose grace is over; they count."""
+    def due(self, unheard: Container[str], now_ns: int) -> list[Report]:
+        """The claims that count from now on. `unheard`: the nodes that do not renew their heartbeats."""
         due = []
-        while self._waiting and self._waiting[0][0] <= now_ns:
-            due.append(self._waiting.popleft()[1])
+        while self._waiting and self._waiting[0].due_ns <= now_ns:
+            stranger = self._waiting.popleft()
+            if stranger.owner in unheard and now_ns < stranger.heard_ns + LONGEST_NS:
+                self._waiting.append(replace(stranger, due_ns=now_ns + GRACE_NS))
+            else:
+                due.append(stranger.report)
         return due
 
     def next_ns(self) -> int | None:
         """When `due` is to be called."""
-        return self._waiting[0][0] if self._waiting else None
+        return self._waiting[0].due_ns if self._waiting else None
 
 
-def _counts(report: Report, owner: KnownOwner) -> bool:
-    heard_again = report.last_ns - report.first_ns >= AGAIN_NS
+def _counts(suspicion: _Suspicion, owner: KnownOwner) -> bool:
     since_ns = owner.own_since_ns
-    return heard_again or (since_ns is not None and since_ns <= report.first_ns - GRACE_NS)
+    had_it_long = since_ns is not None and since_ns <= suspicion.report.first_ns - GRACE_NS
+    return had_it_long or suspicion.again_ns is not None

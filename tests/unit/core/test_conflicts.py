@@ -7,7 +7,16 @@ import pytest
 
 from arpguard.addresses import MacAddress
 from arpguard.core.claimants import Claimant, ClaimantKind
-from arpguard.core.conflicts import AGAIN_NS, CAPACITY, FORGET_NS, GRACE_NS, KnownOwner, Strangers, Suspicions
+from arpguard.core.conflicts import (
+    AGAIN_NS,
+    CAPACITY,
+    FORGET_NS,
+    GRACE_NS,
+    LONGEST_NS,
+    KnownOwner,
+    Strangers,
+    Suspicions,
+)
 from arpguard.core.decisions import Report
 from arpguard.units import NS_PER_MS, NS_PER_S
 from support.frames.builders import a_claim
@@ -158,36 +167,62 @@ def test_claims_of_nodes_that_are_made_up_are_bounded():
     assert [report.decision.key.vip for report, _ in table.due(START + 2 * GRACE_NS)] == [VIP + 2 * CAPACITY - 1]
 
 
+def test_claims_count_only_once_it_is_known_who_had_the_vip_meanwhile():
+    """What was heard after the watch last showed anything may be a move that it has not shown yet."""
+    table = Table(replace(NOBODY, seen_ns=START))
+    table.hear(START, START + AGAIN_NS, START + 2 * AGAIN_NS)
+
+    assert table.due(START + GRACE_NS) == []
+    table.owner = replace(NOBODY, seen_ns=START + AGAIN_NS - 1)
+    assert table.due(START + 2 * GRACE_NS) == []
+    table.owner = replace(NOBODY, seen_ns=START + AGAIN_NS)
+    ((report, _),) = table.due(START + 3 * GRACE_NS)
+    assert report.count == 3
+
+
+def waiting(*hosts: int, capacity: int = CAPACITY) -> tuple[Strangers, list[Report | None]]:
+    strangers = Strangers(capacity)
+    return strangers, [strangers.heard(a_report(START, host=host), "node-2", START) for host in hosts]
+
+
 def test_claim_of_a_stranger_waits_for_the_grace_in_which_a_node_may_tell_its_new_mac():
     strangers = Strangers()
 
     assert strangers.next_ns() is None
-    assert strangers.heard(a_report(START), START) is None
-    assert strangers.heard(a_report(START + 1), START + 1) is None
+    assert strangers.heard(a_report(START), "node-2", START) is None
+    assert strangers.heard(a_report(START + 1), "node-2", START + 1) is None
     assert strangers.next_ns() == START + GRACE_NS
-    assert strangers.due(START + GRACE_NS - 1) == []
-    assert strangers.due(START + GRACE_NS) == [a_report(START)]
+    assert strangers.due((), START + GRACE_NS - 1) == []
+    assert strangers.due((), START + GRACE_NS) == [a_report(START)]
     assert strangers.next_ns() == START + 1 + GRACE_NS
 
 
 def test_stranger_that_turns_out_to_be_a_node_never_counts():
     """Also if its MAC changes back before the grace is over."""
-    strangers = Strangers()
-    strangers.heard(a_report(START, host=1), START)
-    strangers.heard(a_report(START, host=2), START)
+    strangers, _ = waiting(1, 2)
 
     strangers.withdraw({a_report(START, host=1).decision.sha})
 
-    assert strangers.due(START + GRACE_NS) == [a_report(START, host=2)]
+    assert strangers.due((), START + GRACE_NS) == [a_report(START, host=2)]
+
+
+def test_stranger_waits_for_an_owner_that_cannot_tell_its_mac_but_not_for_ever():
+    strangers, _ = waiting(1)
+    now_ns = START + GRACE_NS
+
+    while now_ns < START + LONGEST_NS:
+        assert strangers.due({"node-2"}, now_ns) == []
+        assert strangers.next_ns() == now_ns + GRACE_NS
+        now_ns += GRACE_NS
+
+    assert strangers.due({"node-2"}, now_ns) == [a_report(START, host=1)]
 
 
 def test_stranger_that_made_up_macs_crowd_out_counts_now():
-    strangers = Strangers(capacity=2)
-
-    told = [strangers.heard(a_report(START, host=host), START) for host in range(3)]
+    strangers, told = waiting(0, 1, 2, capacity=2)
 
     assert told == [None, None, a_report(START, host=0)]
-    assert strangers.due(START + GRACE_NS) == [a_report(START, host=1), a_report(START, host=2)]
+    assert strangers.due((), START + GRACE_NS) == [a_report(START, host=1), a_report(START, host=2)]
 
 
 @pytest.mark.parametrize(

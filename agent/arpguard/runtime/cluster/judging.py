@@ -2,7 +2,7 @@
 
 import logging
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 from arpguard.addresses import Address, MacAddress
@@ -19,6 +19,7 @@ from arpguard.units import NS_PER_S
 
 log = logging.getLogger(__name__)
 
+FORMER = 1024  # MACs
 WAITING = 1024  # claims whose claimant is not known yet
 NEIGHBOURS_NS = NS_PER_S  # how long a look at the neighbour table counts
 CHECKS = 10  # of this node's claims per second; in a large cluster, per second and NODES_PER_S nodes
@@ -54,6 +55,7 @@ class Judge:
         self._heard: deque[Report] = deque()
         self._suspicions = Suspicions()
         self._strangers = Strangers()
+        self._former: dict[MacAddress, str] = {}  # MACs that nodes published before
         self._resolved: dict[MacAddress, str] = {}
         self._resolved_ns: int | None = None
         self._unread = ""
@@ -70,15 +72,24 @@ class Judge:
         """A node has a VIP."""
         self._suspicions.held(vip, node)
 
-    def has_macs(self, macs: Collection[MacAddress]) -> None:
-        """A node that was known before has new MACs, and may have claimed its VIPs with them already."""
-        if macs:
-            self._strangers.withdraw(macs)
-            self._conflicts.withdraw(macs)
+    def macs_changed(self, node: str, old: frozenset[MacAddress], new: frozenset[MacAddress]) -> None:
+        """A node publishes other MACs than before.
+
+        It may have claimed its VIPs with the new ones already; and the old ones stay its own, because a bond that takes
+        the MAC of its active port changes back.
+        """
+        for mac in old - new:
+            _remember(self._former, mac, node)
+        if new - old:
+            self._strangers.withdraw(new - old)
+            self._conflicts.withdraw(new - old)
+
+    def _published(self) -> Mapping[MacAddress, str]:
+        return {**self._former, **self._cluster.published()}
 
     async def who(self, mac: MacAddress) -> Claimant:
         """Whose a MAC address is."""
-        published = self._cluster.published()
+        published = self._published()
         await self._resolve([mac], published)
         return claimant_of(mac, published, self._resolved, self._cluster.unheard())
 
@@ -93,13 +104,14 @@ class Judge:
 
     async def _judge(self) -> None:
         heard, self._heard = self._heard, deque()
-        waited = self._strangers.due(boot_ns())
+        unheard = self._cluster.unheard()
+        waited = self._strangers.due(unheard, boot_ns())
         if not heard and not waited:
             return
 
-        published = self._cluster.published()
+        published = self._published()
         await self._resolve((report.decision.sha for report in (*waited, *heard)), published)
-        unheard, nodes = self._cluster.unheard(), len(set(published.values()))
+        nodes = len(set(published.values()))
 
         for report, is_new in (*((each, False) for each in waited), *((each, True) for each in heard)):
             claimant = claimant_of(report.decision.sha, published, self._resolved, unheard)
@@ -113,8 +125,9 @@ class Judge:
     def _meet_stranger(self, report: Report) -> None:
         """An unknown MAC claims a VIP: perhaps the new one of the node that has it."""
         counting: Report | None = report
-        if self._cluster.owner_of(report.decision.key.vip).is_elsewhere:
-            counting = self._strangers.heard(report, boot_ns())
+        owner = self._cluster.owner_of(report.decision.key.vip)
+        if owner.is_elsewhere:
+            counting = self._strangers.heard(report, owner.node, boot_ns())
         if counting is not None:
             self._tell(counting, OUTSIDE)
 
@@ -162,3 +175,11 @@ class Judge:
     def _tell(self, report: Report, claimant: Claimant) -> None:
         if self._conflicts.tell(report, claimant):
             self._reports.claimed(report, claimant, self._cluster.owner_of(report.decision.key.vip).node)
+
+
+def _remember(former: dict[MacAddress, str], mac: MacAddress, node: str) -> None:
+    """The oldest is forgotten first."""
+    former.pop(mac, None)
+    former[mac] = node
+    if len(former) > FORMER:
+        del former[next(iter(former))]

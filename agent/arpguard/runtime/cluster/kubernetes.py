@@ -153,7 +153,7 @@ class Kubernetes:
         """A node's heartbeat has changed; `new` None: it is gone."""
         self._membership.heartbeat_changed(node, old, new)
         if old is not None and new is not None:
-            self._judge.has_macs({link.mac for link in new.links} - {link.mac for link in old.links})
+            self._judge.macs_changed(node, *(frozenset(link.mac for link in each.links) for each in (old, new)))
 
     def claim_changed(self, vip: Address, claim: Claim | None) -> None:
         """The claim to a VIP has changed; None: it is gone."""

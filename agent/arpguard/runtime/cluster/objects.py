@@ -104,6 +104,11 @@ class Cluster:
         return self._leases.synced
 
     @property
+    def leases_shown_ns(self) -> int:
+        """Until when the watch has shown what happened to Leases (boot clock)."""
+        return self._leases.shown_ns
+
+    @property
     def known(self) -> bool:
         """Whether all VIPs are known, and all nodes that may be alive.
 
