@@ -267,7 +267,10 @@ def run_rounds(
             for record.number in extent.numbers():
                 if vouching and record.number % _BIND_EVERY == 0:
                     _bind(bench, record)
+                accused = set(record.accused)
                 yield from _round(bench, watch, rounds, record, dice)
+                for text in sorted(record.accused - accused):
+                    tell(f"after round {record.number}, wrongly: {text}")
                 if record.number == 1 or record.number % _TELL_EVERY == 0:
                     tell(_progress(watch, record, extent))
             _look_closely(bench, watch, record, dice)
