@@ -486,3 +486,37 @@ async def test_all_nodes_together_read_no_more_claims_than_they_renew(monkeypatc
             judge.heard(a_report(second * 3 * CHECKS + number, mac_of(1)))
         await judge._judge()
         assert len(forged.read) == expected
+
+
+@in_loop
+async def test_macs_of_a_deleted_heartbeat_stay_its_nodes():
+    """Until it comes back, the node's announcements are no stranger's."""
+    judge = Judge(Forged({mac_of(1): "node-1"}), None, None)
+
+    judge.macs_changed("node-2", frozenset({mac_of(2)}), frozenset())
+
+    assert str(await judge.who(mac_of(2))) == "node-2 (cluster node)"
+
+
+@pytest.mark.parametrize(
+    ("owner", "counts"),
+    [
+        (KnownOwner("", is_sure=False), False),
+        (KnownOwner("node-2"), False),
+        (KnownOwner("me", is_sure=False, is_here=True), True),
+        (KnownOwner(""), True),
+    ],
+)
+@in_loop
+async def test_stranger_counts_at_once_only_where_no_other_node_can_have_the_vip(monkeypatch, owner, counts):
+    """An agent that has just started does not know yet who has it."""
+    told = []
+    judge = Judge(Forged({}), None, None)
+    monkeypatch.setattr(judge, "_tell", lambda report, _claimant: told.append(report))
+    monkeypatch.setattr(Forged, "owner_of", lambda _self, _vip: owner)
+    report = a_report(1, STRANGER)
+
+    judge.heard(report)
+    await judge._judge()
+
+    assert told == [report] * counts

@@ -8,7 +8,8 @@ away again meanwhile.
 
 A host outside cannot be the next owner, so its claims count immediately, with one exception. If another node has the
 VIP, an unknown MAC may be the new one of that node's link, which announces its VIPs before its heartbeat can tell the
-MAC. So such a claim waits for `GRACE_NS`, too, and longer while that node does not renew its heartbeat.
+MAC. So such a claim waits for `GRACE_NS`, too, and longer while that node does not renew its heartbeat. So does one
+that is heard while it is not known who has the VIP: an agent that has just started knows no MAC yet.
 """
 
 from collections import OrderedDict, deque
@@ -149,7 +150,7 @@ class _Stranger:
 
 
 class Strangers:
-    """Claims from unknown MACs to VIPs that another node has, in the order in which they are due."""
+    """Claims from unknown MACs to VIPs that another node has, or perhaps has, in the order in which they are due."""
 
     def __init__(self, capacity: int = CAPACITY) -> None:
         self._capacity = capacity

@@ -389,6 +389,8 @@ def _wrongly_accused(bench: KubeBench, watch: Watch) -> set[str]:
     doubled = {finding.vip for finding in watch.findings}
     events = [event for name in _SERVICES for event in bench.events("Service", name)]
     told = [event["note"] for event in events if event["reason"] in _ACCUSING_EVENTS]
+    for host in bench.nodes:
+        bench.agent(host).wait_for()  # one that was just replaced has nothing to say yet
     told += [text for host in bench.nodes for text in bench.status(host).get("problems", ()) if _ACCUSES.match(text)]
     return {text for text in told if not any(str(address) in text for address in doubled)}
 

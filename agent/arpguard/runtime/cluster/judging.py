@@ -73,10 +73,10 @@ class Judge:
         self._suspicions.held(vip, node)
 
     def macs_changed(self, node: str, old: frozenset[MacAddress], new: frozenset[MacAddress]) -> None:
-        """A node publishes other MACs than before.
+        """A node publishes other MACs than before, or none: its heartbeat was deleted.
 
-        It may have claimed its VIPs with the new ones already; and the old ones stay its own, because a bond that takes
-        the MAC of its active port changes back.
+        It may have claimed its VIPs with the new ones already. And the old ones stay its own: a bond that takes the MAC
+        of its active port changes back, and a deleted heartbeat comes back.
         """
         for mac in old - new:
             _remember(self._former, mac, node)
@@ -123,10 +123,10 @@ class Judge:
                 self._tell(report, claimant)
 
     def _meet_stranger(self, report: Report) -> None:
-        """An unknown MAC claims a VIP: perhaps the new one of the node that has it."""
+        """An unknown MAC claims a VIP: perhaps the new one of the node that has it, or one that is not read yet."""
         counting: Report | None = report
         owner = self._cluster.owner_of(report.decision.key.vip)
-        if owner.is_elsewhere:
+        if owner.is_elsewhere or not (owner.is_here or owner.is_sure):
             counting = self._strangers.heard(report, owner.node, boot_ns())
         if counting is not None:
             self._tell(counting, OUTSIDE)

@@ -152,8 +152,7 @@ class Kubernetes:
     def heartbeat_changed(self, node: str, old: Heartbeat | None, new: Heartbeat | None) -> None:
         """A node's heartbeat has changed; `new` None: it is gone."""
         self._membership.heartbeat_changed(node, old, new)
-        if old is not None and new is not None:
-            self._judge.macs_changed(node, *(frozenset(link.mac for link in each.links) for each in (old, new)))
+        self._judge.macs_changed(node, _macs(old), _macs(new))
 
     def claim_changed(self, vip: Address, claim: Claim | None) -> None:
         """The claim to a VIP has changed; None: it is gone."""
@@ -303,3 +302,7 @@ class Kubernetes:
 def _without_awaiting(vips: Mapping[Address, Vip]) -> dict[Address, Vip]:
     """Leaves out VIPs that follow an announcer whose objects are not read yet: until then their entries stay."""
     return {at: vip for at, vip in vips.items() if vip.owner.kind is not OwnerKind.FOLLOW or vip.owner.node}
+
+
+def _macs(heartbeat: Heartbeat | None) -> frozenset[MacAddress]:
+    return frozenset(link.mac for link in heartbeat.links) if heartbeat is not None else frozenset()
