@@ -2081,7 +2081,7 @@ class Audit(_message.Message):
         DESCRIPTOR: _descriptor.EnumDescriptor
         FINDING_UNSPECIFIED: Audit._Finding.ValueType  # 0
         FINDING_OWNER: Audit._Finding.ValueType  # 1
-        """The owner alone answers: exactly one MAC answers: the owner's, or any one if the owner's is unknown.
+        """The owner alone answers. Exactly one MAC answers: the owner's, or any one if the owner's is unknown.
         If the asking node owns the VIP: no other host answers.
         """
         FINDING_NONE: Audit._Finding.ValueType  # 2
@@ -2094,7 +2094,7 @@ class Audit(_message.Message):
     class Finding(_Finding, metaclass=_FindingEnumTypeWrapper): ...
     FINDING_UNSPECIFIED: Audit.Finding.ValueType  # 0
     FINDING_OWNER: Audit.Finding.ValueType  # 1
-    """The owner alone answers: exactly one MAC answers: the owner's, or any one if the owner's is unknown.
+    """The owner alone answers. Exactly one MAC answers: the owner's, or any one if the owner's is unknown.
     If the asking node owns the VIP: no other host answers.
     """
     FINDING_NONE: Audit.Finding.ValueType  # 2
