@@ -34,6 +34,7 @@ _REASONS = """# Reasons
 For anyone who reads decisions, counters or the API: why a frame got its verdict.
 
 The BPF programs, the agent, its API, its metrics and this page have one list. Each reason has one verdict.
+The [glossary](glossary.md) defines entry, fence, epoch and grant.
 The programs count each reason for every VIP and for the node, and count enforced and observed decisions separately.
 How to add one: [the BPF programs](../bpf/README.md#adding-a-reason).
 
@@ -50,6 +51,7 @@ A scrape reads the kernel's maps and the agent's state at that moment.
 An agent that hangs answers 503, or nothing, so Prometheus shows it as down. The guard in the kernel keeps working.
 No label has a value that a neighbour can choose: claims are listed by VIP and link, never by MAC address.
 Verdicts and reasons are those on the page [Reasons](reasons.md).
+The [glossary](glossary.md) defines fence, epoch, grant and the other terms.
 Metrics about Kubernetes, Leases, nodes and elected VIPs exist only where the agent follows Kubernetes.
 Dashboard, alert rules and scrape configurations are in [deploy/monitoring](../deploy/monitoring/README.md).
 
@@ -78,6 +80,7 @@ For anyone at a prompt: look up a command of `arpguard`, with its arguments and 
 
 `arpguard COMMAND --help` says the same, and so do the manual pages of the Debian package.
 The package also has completions for bash, zsh and fish; `arpguard completion SHELL` prints one.
+The [glossary](glossary.md) defines fence, claim and the other terms.
 They offer the VIPs and links of the agent on this node, too.
 
 - Commands that ask an agent ask the one on this node; `--address` names another one, and `--all-nodes` asks all.
@@ -94,6 +97,7 @@ For operators at a laptop: look up a command of the plugin, with its arguments a
 
 `kubectl arpguard COMMAND --help` says the same, and so do the manual pages of the Debian package.
 How to install it, and the rights that it needs: [kubectl arpguard](kubectl.md).
+The [glossary](glossary.md) defines fence, claim and the other terms.
 
 | command | does |
 |---|---|

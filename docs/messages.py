@@ -12,6 +12,7 @@ For developers whose programs ask agents: look up a method, a message or a field
 
 This page has the comments of [agent.proto](../proto/arpguard/v1/agent.proto).
 [The API](api.md) says how to connect, and has examples.
+The [glossary](glossary.md) defines fence, epoch and the other terms.
 """
 _COMMENT = re.compile(r"\s*// ?(.*)")
 _OPENS = re.compile(r"\s*(service|message|enum|oneof) (\w+) \{(\})?")

@@ -145,8 +145,8 @@ def run(kernel: Kernel, folder: Path) -> Outcome:
 
 def judged(without: "Counter[tuple[str, IPv4Address]]", closed: "Counter[tuple[str, IPv4Address]]") -> Outcome:
     """What has to be of the boots without and with the file; each of it counts as a test."""
-    told = f"before the agent {closed[BEFORE, OWNED] + closed[BEFORE, FOREIGN]} answers for two VIPs, "
-    told += f"without the file {without[BEFORE, OWNED] + without[BEFORE, FOREIGN]}"
+    told = f"{closed[BEFORE, OWNED] + closed[BEFORE, FOREIGN]} answers for two VIPs before the agent ran, "
+    told += f"{without[BEFORE, OWNED] + without[BEFORE, FOREIGN]} without the file"
     wrong = {
         "without the file the kernel answers for both VIPs": all(without[BEFORE, vip] for vip in (OWNED, FOREIGN)),
         "with it for none": not any(closed[BEFORE, vip] for vip in (OWNED, FOREIGN)),

@@ -61,7 +61,7 @@ _ANSWER = (
 
 @dataclass(frozen=True)
 class Row:
-    """One thing that was done: what has to be, what was, and whether that will do."""
+    """One step: what is expected, what was found, and whether that will do."""
 
     done: str
     expected: str
@@ -219,7 +219,7 @@ def run(bench: Incident) -> Iterator[Row]:
     all_answer = "; ".join(f"{address}: {everybody}" for address in VIPS)
     bench.begin()
     yield equal("kube-proxy binds both VIPs on every node", _DEVICES, bench.devices())
-    yield equal("`arp_ignore` and `arp_announce` there, which kube-proxy leaves", "0", bench.arp_settings())
+    yield equal("`arp_ignore` and `arp_announce` there, which kube-proxy does not change", "0", bench.arp_settings())
     yield equal("who answers without the guard", all_answer, bench.answers())
     bench.guard()
     yield guarded(bench)

@@ -111,7 +111,7 @@ def table(runs: Sequence[Run]) -> str:
     """The runs as Markdown."""
     first, *_ = runs
     lines = [
-        f"| what is done | what has to be |{'|'.join(f' Linux {each.release} ' for each in runs)}|",
+        f"| step | expected |{'|'.join(f' Linux {each.release} ' for each in runs)}|",
         "|---|---|" + "---|" * len(runs),
     ]
     for number, row in enumerate(first.rows):
@@ -124,7 +124,7 @@ def table(runs: Sequence[Run]) -> str:
 def _cell(row: Row) -> str:
     if not row.holds:
         return f"**{row.found}**"
-    return "so it is" if row.found == row.expected else row.found
+    return "as expected" if row.found == row.expected else row.found
 
 
 def qemus_version() -> str:

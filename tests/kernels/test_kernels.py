@@ -34,11 +34,11 @@ def test_the_newest_plain_kernel_of_a_series_is_taken(series, package):
     assert newest(series, LISTED) == package
 
 
-def test_what_is_not_as_it_has_to_be_is_bold():
+def test_what_is_not_as_expected_is_bold():
     rows = [equal("a", "x", "x"), equal("b", "x", "y"), Row("c", "one of them", "node-2", holds=True)]
     lines = table([Run("6.12.1", 120.0, rows)]).splitlines()
     cells = [line.split("|")[3].strip() for line in lines if line.startswith("| ")]
-    assert cells == ["Linux 6.12.1", "so it is", "**y**", "node-2", "2 min"]
+    assert cells == ["Linux 6.12.1", "as expected", "**y**", "node-2", "2 min"]
 
 
 REPORT = """<testsuites><testsuite>
@@ -96,7 +96,7 @@ CLOSED = Counter({(BEFORE, OWN): 100, (AFTER, OWN): 200, (AFTER, OWNED): 150})
 def test_a_boot_in_which_nobody_answered_before_the_agent_holds_and_says_what_the_kernel_did_without_the_file():
     found = judged(OPEN, CLOSED)
     assert (found.passed, found.failed) == (5, ())
-    assert found.figure == "before the agent 0 answers for two VIPs, without the file 170"
+    assert found.figure == "0 answers for two VIPs before the agent ran, 170 without the file"
 
 
 @pytest.mark.parametrize("vip", [OWNED, FOREIGN])

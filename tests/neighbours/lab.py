@@ -135,7 +135,7 @@ PARTS: dict[str, Callable[[Place], Iterator[Row]]] = {
 
 
 def table(rows: list[Row]) -> str:
-    head = [surroundings(), "", "| scenario or tests | step | what was |", "|---|---|---|"]
+    head = [surroundings(), "", "| scenario or tests | step | found |", "|---|---|---|"]
     return "\n".join([*head, *map(str, rows), ""])
 
 

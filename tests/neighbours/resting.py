@@ -215,11 +215,11 @@ def table(figures: Figures) -> str:
     rows = {
         "log lines": ", ".join(f"{count} {level}" for level, count in figures.lines.items()) or "none",
         "watches of one agent for one resource": " to ".join(map(str, dict.fromkeys((streams[0], streams[-1])))),
-        "of these over before the server ended them": figures.short_streams,
+        "of these, ended before their timeout": figures.short_streams,
         f"`arpguard_nodes_alive`, {figures.samples} times each": ", ".join(map(str, figures.alive)),
         f"`arpguard_problems`, {figures.samples} times each": ", ".join(map(str, figures.problems)),
         "`arpguard status` with a problem": f"{ill} of {figures.statuses}",
-        "not as it should be": len(figures.wrong),
+        "deviations in total": len(figures.wrong),
     }
     head = [surroundings(), "", f"| {figures.nodes} nodes, {figures.seconds} s | |", "|---|---|"]
     return "\n".join([*head, *(f"| {name} | {value} |" for name, value in rows.items()), ""])

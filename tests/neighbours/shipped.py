@@ -50,7 +50,7 @@ _BASE, _CLEANUP = _DEPLOY / "base", _DEPLOY / "cleanup"
 
 @dataclass(frozen=True)
 class Row:
-    """What was done, what has to be, what was, and whether that is right."""
+    """A step, what is expected, what was found, and whether that is right."""
 
     done: str
     has_to: str
@@ -158,7 +158,7 @@ def install(cluster: Cluster) -> Iterator[Row]:
     status = cluster.plane.kubectl("-n", HOME, "exec", f"daemonset/{NAME}", "--", "arpguard", "vips")
     listed = all(str(each) in status for each in VIPS)
     has_to = "all nodes answer; `arpguard vips` lists the VIPs"
-    yield Row("install: `kubectl apply -k`, mode `observe`", has_to, "so it is" if listed else status, listed)
+    yield Row("install: `kubectl apply -k`, mode `observe`", has_to, "as expected" if listed else status, listed)
     with cluster.watched() as watch:
         began_ns = now_ns()
         cluster.set_mode("enforce")
@@ -229,7 +229,7 @@ def node_stop(cluster: Cluster) -> Iterator[Row]:
     cluster.until(machine.agents, _READY_S, "its agent runs again")
     cluster.rollout()
     cluster.settle_evenly(VIPS, 60.0)
-    yield Row("it boots again", "its agent comes back, one node answers for each", "so it is", True)
+    yield Row("it boots again", "its agent comes back, one node answers for each", "as expected", True)
 
 
 def uninstall(cluster: Cluster) -> Iterator[Row]:
@@ -370,7 +370,7 @@ def main() -> int:
                     found.append(row)
     wrong = [row for row in found if not row.is_right]
     if asked.write and not asked.row:
-        head = [surroundings(), "", "| what is done | what has to be | what was |", "|---|---|---|"]
+        head = [surroundings(), "", "| step | expected | found |", "|---|---|---|"]
         replace_table(asked.write, "shipped", "\n".join([*head, *map(str, found), ""]))
     print(f"neighbours: {len(found)} rows, {len(wrong)} wrong")
     return 1 if wrong else 0

@@ -97,7 +97,7 @@ class _VerdictEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Verdict.Value
     DESCRIPTOR: _descriptor.EnumDescriptor
     VERDICT_UNSPECIFIED: _Verdict.ValueType  # 0
     VERDICT_PASS: _Verdict.ValueType  # 1
-    """The frame passes as if there were no guard."""
+    """The frame passes; a claim that is an ARP request passes as a reply with the same content."""
     VERDICT_ANSWER: _Verdict.ValueType  # 2
     """The guard sends the answer, and the kernel never sees the question."""
     VERDICT_SUPPRESS: _Verdict.ValueType  # 3
@@ -114,7 +114,7 @@ class Verdict(_Verdict, metaclass=_VerdictEnumTypeWrapper):
 
 VERDICT_UNSPECIFIED: Verdict.ValueType  # 0
 VERDICT_PASS: Verdict.ValueType  # 1
-"""The frame passes as if there were no guard."""
+"""The frame passes; a claim that is an ARP request passes as a reply with the same content."""
 VERDICT_ANSWER: Verdict.ValueType  # 2
 """The guard sends the answer, and the kernel never sees the question."""
 VERDICT_SUPPRESS: Verdict.ValueType  # 3
@@ -256,8 +256,8 @@ class _OperationEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Operation.V
     """Out: this node announces that the address is its own."""
 
 class Operation(_Operation, metaclass=_OperationEnumTypeWrapper):
-    """What a host does with an address, and so which frame the program is asked about: ARP for IPv4 (RFC 826), neighbour
-    discovery for IPv6 (RFC 4861).
+    """What a host does with an address, which selects the frame to explain: ARP for IPv4 (RFC 826), neighbour discovery
+    for IPv6 (RFC 4861).
     """
 
 OPERATION_UNSPECIFIED: Operation.ValueType  # 0
@@ -856,7 +856,7 @@ class ClusterNode(_message.Message):
     """Why it is not eligible to own any elected VIP; empty when it is eligible."""
     @_builtins.property
     def addresses(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """The addresses of its Node object, in that order."""
+        """The addresses of its Node object, in the order of that object."""
 
     @_builtins.property
     def macs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -1123,7 +1123,9 @@ class Vip(_message.Message):
     epoch: _builtins.int
     """The epoch of the entry; the kernel answers only while it is the node's. 0 for a fixed owner, which needs none."""
     hold: _builtins.bool
-    """Whether answering needs no fence: the source names a fixed owner, or says `hold` for an elected VIP."""
+    """Whether the right to answer does not expire (needs no fence): the source names a fixed owner, or says `hold` for
+    an elected VIP.
+    """
     answer_mac: _builtins.str
     """The MAC that the guard answers with; empty unless owned."""
     owner_mac: _builtins.str
@@ -1566,7 +1568,7 @@ class Frame(_message.Message):
     Both protocols use RFC 826's terms. In neighbour discovery spa, the address that is claimed, is the source of a
     solicitation (:: claims nothing) and the target of an advertisement; tpa, the address that is asked for or informed,
     is the target of a solicitation and the destination of an advertisement; sha is the link-layer address in the
-    options, or else the Ethernet source; there is no tha, which is zero.
+    options, or else the Ethernet source; tha does not exist there, and is shown as zero.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -2079,7 +2081,7 @@ class Audit(_message.Message):
         DESCRIPTOR: _descriptor.EnumDescriptor
         FINDING_UNSPECIFIED: Audit._Finding.ValueType  # 0
         FINDING_OWNER: Audit._Finding.ValueType  # 1
-        """The owner alone answers: exactly one MAC does, which is the owner's, or any if the owner's is unknown.
+        """The owner alone answers. Exactly one MAC answers: the owner's, or any one if the owner's is unknown.
         If the asking node owns the VIP: no other host answers.
         """
         FINDING_NONE: Audit._Finding.ValueType  # 2
@@ -2092,7 +2094,7 @@ class Audit(_message.Message):
     class Finding(_Finding, metaclass=_FindingEnumTypeWrapper): ...
     FINDING_UNSPECIFIED: Audit.Finding.ValueType  # 0
     FINDING_OWNER: Audit.Finding.ValueType  # 1
-    """The owner alone answers: exactly one MAC does, which is the owner's, or any if the owner's is unknown.
+    """The owner alone answers. Exactly one MAC answers: the owner's, or any one if the owner's is unknown.
     If the asking node owns the VIP: no other host answers.
     """
     FINDING_NONE: Audit.Finding.ValueType  # 2

@@ -30,7 +30,7 @@ class AgentServiceStub:
     RESOURCE_EXHAUSTED  too many calls or streams are open, or the request is too long; try fewer, or a shorter one
     DEADLINE_EXCEEDED   the call began, but its request did not come in time
     UNAVAILABLE         the agent is starting or stopping; try again
-    INVALID_ARGUMENT    the request's bytes are not the request's message
+    INVALID_ARGUMENT    the request cannot be parsed as the method's message
     Never INTERNAL or UNKNOWN, unless the agent has a bug; its log then has the details.
     """
 
@@ -92,7 +92,7 @@ class AgentServiceServicer:
     RESOURCE_EXHAUSTED  too many calls or streams are open, or the request is too long; try fewer, or a shorter one
     DEADLINE_EXCEEDED   the call began, but its request did not come in time
     UNAVAILABLE         the agent is starting or stopping; try again
-    INVALID_ARGUMENT    the request's bytes are not the request's message
+    INVALID_ARGUMENT    the request cannot be parsed as the method's message
     Never INTERNAL or UNKNOWN, unless the agent has a bug; its log then has the details.
     """
 
@@ -106,8 +106,8 @@ class AgentServiceServicer:
 
     def ListVips(self, request, context):
         """The guarded VIPs, one item for each link, ordered by link and address. Read back from the kernel's maps.
-        The agent reuses an answer for identical requests, for ten times as long as it took to make: about a third of a
-        second for a page of 1000.
+        The agent reuses an answer for identical requests, for ten times as long as it took to make (for a page of 1000:
+        reused for about a third of a second).
         INVALID_ARGUMENT  page_size, page_token, link or kind is wrong; the message names the field
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

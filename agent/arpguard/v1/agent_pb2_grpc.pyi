@@ -35,7 +35,7 @@ class AgentServiceStub:
       RESOURCE_EXHAUSTED  too many calls or streams are open, or the request is too long; try fewer, or a shorter one
       DEADLINE_EXCEEDED   the call began, but its request did not come in time
       UNAVAILABLE         the agent is starting or stopping; try again
-      INVALID_ARGUMENT    the request's bytes are not the request's message
+      INVALID_ARGUMENT    the request cannot be parsed as the method's message
     Never INTERNAL or UNKNOWN, unless the agent has a bug; its log then has the details.
     """
 
@@ -49,8 +49,8 @@ class AgentServiceStub:
     """
     ListVips: _grpc.UnaryUnaryMultiCallable[_agent_pb2.ListVipsRequest, _agent_pb2.ListVipsResponse]
     """The guarded VIPs, one item for each link, ordered by link and address. Read back from the kernel's maps.
-    The agent reuses an answer for identical requests, for ten times as long as it took to make: about a third of a
-    second for a page of 1000.
+    The agent reuses an answer for identical requests, for ten times as long as it took to make (for a page of 1000:
+    reused for about a third of a second).
       INVALID_ARGUMENT  page_size, page_token, link or kind is wrong; the message names the field
     """
     GetVip: _grpc.UnaryUnaryMultiCallable[_agent_pb2.GetVipRequest, _agent_pb2.GetVipResponse]
@@ -100,7 +100,7 @@ class AgentServiceAsyncStub(AgentServiceStub):
       RESOURCE_EXHAUSTED  too many calls or streams are open, or the request is too long; try fewer, or a shorter one
       DEADLINE_EXCEEDED   the call began, but its request did not come in time
       UNAVAILABLE         the agent is starting or stopping; try again
-      INVALID_ARGUMENT    the request's bytes are not the request's message
+      INVALID_ARGUMENT    the request cannot be parsed as the method's message
     Never INTERNAL or UNKNOWN, unless the agent has a bug; its log then has the details.
     """
 
@@ -111,8 +111,8 @@ class AgentServiceAsyncStub(AgentServiceStub):
     """
     ListVips: _aio.UnaryUnaryMultiCallable[_agent_pb2.ListVipsRequest, _agent_pb2.ListVipsResponse]  # type: ignore[assignment]
     """The guarded VIPs, one item for each link, ordered by link and address. Read back from the kernel's maps.
-    The agent reuses an answer for identical requests, for ten times as long as it took to make: about a third of a
-    second for a page of 1000.
+    The agent reuses an answer for identical requests, for ten times as long as it took to make (for a page of 1000:
+    reused for about a third of a second).
       INVALID_ARGUMENT  page_size, page_token, link or kind is wrong; the message names the field
     """
     GetVip: _aio.UnaryUnaryMultiCallable[_agent_pb2.GetVipRequest, _agent_pb2.GetVipResponse]  # type: ignore[assignment]
@@ -161,7 +161,7 @@ class AgentServiceServicer(metaclass=_abc_1.ABCMeta):
       RESOURCE_EXHAUSTED  too many calls or streams are open, or the request is too long; try fewer, or a shorter one
       DEADLINE_EXCEEDED   the call began, but its request did not come in time
       UNAVAILABLE         the agent is starting or stopping; try again
-      INVALID_ARGUMENT    the request's bytes are not the request's message
+      INVALID_ARGUMENT    the request cannot be parsed as the method's message
     Never INTERNAL or UNKNOWN, unless the agent has a bug; its log then has the details.
     """
 
@@ -182,8 +182,8 @@ class AgentServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_agent_pb2.ListVipsResponse, _abc.Awaitable[_agent_pb2.ListVipsResponse]]:
         """The guarded VIPs, one item for each link, ordered by link and address. Read back from the kernel's maps.
-        The agent reuses an answer for identical requests, for ten times as long as it took to make: about a third of a
-        second for a page of 1000.
+        The agent reuses an answer for identical requests, for ten times as long as it took to make (for a page of 1000:
+        reused for about a third of a second).
           INVALID_ARGUMENT  page_size, page_token, link or kind is wrong; the message names the field
         """
 
