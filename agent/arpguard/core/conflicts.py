@@ -53,7 +53,7 @@ class KnownOwner:
 class _Suspicion:
     """The claims of one node to one VIP on one link, as one report.
 
-    `again_ns`: when one was heard that is no late frame. `due_ns` None: it waits for nothing.
+    `again_ns`: when one was heard that cannot be a late frame. `due_ns` None: it waits for nothing.
     """
 
     report: Report
