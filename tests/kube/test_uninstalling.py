@@ -177,7 +177,7 @@ def test_agents_that_do_not_end_keep_their_leases(api, uninstall):
 
     assert code == 1
     assert out == (
-        "the agents did not stop in time: 2 Pods left. See `kubectl -n arpguard get pods`, then run this again\n"
+        "the agents did not stop in time: 2 Pods still there. See `kubectl -n arpguard get pods`, then run this again\n"
     )
     assert api.ask("GET", LEASES).names == ["vip.192.0.2.10"]
 

@@ -328,7 +328,7 @@ def test_user_without_rights_is_told_so(agent):
     )
 
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (3, "", 1)
-    assert f"this user may not use {agent.api}: run as root" in done.stderr
+    assert f"this user has no access to {agent.api}: run as root" in done.stderr
 
 
 # ---- another host ------------------------------------------------------------------------------------------------

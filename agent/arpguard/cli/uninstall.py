@@ -58,7 +58,8 @@ def _words(left: Leftovers, namespace: str) -> list[str]:
         return [f"agents are still running on {some(left.running)}, so nothing was removed; {more}"]
     if left.pods is not None:
         look = f"kubectl -n {namespace} get pods"
-        return [f"the agents did not stop in time: {counted(left.pods, 'Pod')} left. See `{look}`, then run this again"]
+        pods = counted(left.pods, "Pod")
+        return [f"the agents did not stop in time: {pods} still there. See `{look}`, then run this again"]
 
     done = [f"the agents are gone; removed {counted(left.leases, 'Lease')} that they left"]
     if left.nodes:

@@ -107,8 +107,8 @@ def _since(holder: Holder, now_ns: int) -> str:
 def _valid_steps(holder: Holder, candidates: tuple[Candidate, ...]) -> Iterator[str]:
     if not holder.alive:
         yield (
-            f"{holder.node} has not renewed its lease in time: another eligible node ends the epoch of {holder.node}, "
-            "and takes the VIP"
+            f"{holder.node} has not renewed its lease in time: another eligible node declares {holder.node} dead "
+            "(ends its epoch), and takes the VIP"
         )
         return
     yield f"{holder.node} renews its lease in time"

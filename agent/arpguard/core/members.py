@@ -287,7 +287,7 @@ def _together(lead: Address, address: Address) -> str:
 
 
 def _place(place: int, *, has_it: bool) -> str:
-    return f"choice {place}; the current owner, which keeps it" if has_it else f"choice {place}"
+    return f"choice {place}; the current owner, and keeps the VIP" if has_it else f"choice {place}"
 
 
 def speaker(subject: Subject, members: Iterable[Member]) -> str:

@@ -197,7 +197,7 @@ def test_node_that_does_not_answer_is_given_up_after_the_timeout(kubectl, fleet)
     code, out, _ = kubectl("vips", "--timeout", "6")
 
     assert code == 1
-    assert "node-2: no answer within 6 s: is the node up? --timeout allows more" in out
+    assert "node-2: no answer within 6 s: is the node up? To wait longer, give --timeout" in out
     assert {row[1] for row in cells(out) if row[:1] == ["192.0.2.10"]} == {"node-1", "node-3"}
 
 

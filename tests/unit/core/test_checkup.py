@@ -570,7 +570,7 @@ def test_who_answers_on_the_wire(macs, fields, expected):
 @pytest.mark.parametrize(
     ("owner", "fix"),
     [
-        (None, "give it an owner"),
+        (None, "give the VIP an owner"),
         ("{node: node-2}", "its owner is the node node-2: check whether the agent runs there"),
         ("external", "its owner is a host outside the cluster"),
         ("elect", "the cluster elects its owner: `arpguard explain`"),

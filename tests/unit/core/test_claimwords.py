@@ -65,7 +65,10 @@ def test_claim_is_worth_what_keeps_others_from_it_first(changes, state):
             replace(HELD, alive=False),
             [
                 "n1 holds the claim",
-                "n1 has not renewed its lease in time: another eligible node ends the epoch of n1, and takes the VIP",
+                (
+                    "n1 has not renewed its lease in time: another eligible node declares n1 dead (ends its epoch), "
+                    "and takes the VIP"
+                ),
             ],
         ),
         (
@@ -196,7 +199,10 @@ def test_held_vip_is_told_from_one_whose_owner_is_named():
         (
             Owner(OwnerKind.FOLLOW),
             Origin(),
-            "the VIP follows another announcer (nothing is known about that one), so all nodes suppress it",
+            (
+                "the VIP follows another announcer (nothing is known about that one), so all nodes suppress answers "
+                "for the VIP"
+            ),
         ),
     ],
     ids=["somebody", "nobody"],

@@ -565,7 +565,7 @@ def test_why_the_second_choice_takes_a_free_vip():
 
     wishes = wishes_of(election, VIPS, members(), {ADDRESS: ""}, LATER + BACKUP_NS)
 
-    assert wishes.why == {ADDRESS: f"no node has it; its first choice, {FIRST}, has not taken it"}
+    assert wishes.why == {ADDRESS: f"no node has it; the VIP's first choice, {FIRST}, has not taken it"}
 
 
 SILENT = "its agent has not renewed its lease in time"
@@ -575,7 +575,7 @@ SILENT = "its agent has not renewed its lease in time"
     ("change", "said"),
     [
         ({"alive": False}, f"{FIRST} may not own it: {SILENT}; this node is its first choice"),
-        ({}, f"{FIRST} no longer has it; its first choice, {FIRST}, has not taken it"),
+        ({}, f"{FIRST} no longer has it; the VIP's first choice, {FIRST}, has not taken it"),
     ],
     ids=["silent", "handed over"],
 )
@@ -606,7 +606,7 @@ def test_why_a_vip_moves_for_balance():
 
     assert wishes.why.keys() == MANY.keys() - wishes.wanted
     assert {said.split(" ", 1)[1] for said in wishes.why.values()} == {
-        "is its first choice, and owns at least 2 fewer VIPs than this node"
+        "is the VIP's first choice, and owns at least 2 fewer VIPs than this node"
     }
 
 

@@ -156,7 +156,10 @@ STEPS = [
             MADE + "keepalived VI_1",
             "keepalived runs on me and says that VI_1 is MASTER, so the guard lets its answers through",
             SUBNET,
-            "so the kernel's entry on eth0 is delegated: another program on this node answers, and the guard lets it",
+            (
+                "so the kernel's entry on eth0 is delegated: another program on this node answers, and the guard "
+                "passes its answers"
+            ),
             ENFORCED,
         ],
         id="keepalived, master",
@@ -169,7 +172,10 @@ STEPS = [
             MADE + "me (delegated)",
             SUBNET,
             BOUND + "the kernel answers for it",
-            "so the kernel's entry on eth0 is delegated: another program on this node answers, and the guard lets it",
+            (
+                "so the kernel's entry on eth0 is delegated: another program on this node answers, and the guard "
+                "passes its answers"
+            ),
             ENFORCED,
         ],
         id="delegated, bound on lo",
@@ -305,7 +311,7 @@ STEPS = [
         HERE,
         a_scene(control=a_control(fence_ns=NOW_NS + 1_234_567_890, lease_ns=3 * NS_PER_S)),
         {"entry": VipEntry(Kind.OWNED)},
-        [MADE + "me", SUBNET, OWNED, ENFORCED, "the fence passes in 1.235 s, unless this node renews its lease"],
+        [MADE + "me", SUBNET, OWNED, ENFORCED, "the fence expires in 1.235 s, unless this node renews its lease"],
         id="a fence ahead",
     ),
     pytest.param(
@@ -317,7 +323,7 @@ STEPS = [
             SUBNET,
             OWNED,
             ENFORCED,
-            "the fence has passed: the kernel answers nothing until this node renews its lease",
+            "the fence has expired: the kernel answers nothing until this node renews its lease",
         ],
         id="fenced",
     ),
@@ -330,7 +336,7 @@ STEPS = [
             SUBNET,
             OWNED,
             ENFORCED,
-            "the entry has epoch 3, but the node has 4: this node answers nothing",
+            "the entry is from epoch 3, but the node is in epoch 4: this node answers nothing",
             HOLD,
         ],
         id="stale epoch",
@@ -409,14 +415,14 @@ FENCES = [
         VipEntry(Kind.OWNED),
         a_control(fence_ns=NOW_NS, lease_ns=3 * NS_PER_S),
         0,
-        "owned, but the fence has passed: this node is silent",
+        "owned, but the fence has expired: this node is silent",
         id="passed just now",
     ),
     pytest.param(
         VipEntry(Kind.OWNED),
         a_control(fence_ns=NOW_NS + 3 * NS_PER_S + 1, lease_ns=3 * NS_PER_S),
         0,
-        "owned, but the fence has passed: this node is silent",
+        "owned, but the fence has expired: this node is silent",
         id="further ahead than a lease lasts",
     ),
     pytest.param(
@@ -469,10 +475,10 @@ def test_owner_is_also_the_node_of_another_program_that_answers():
 
 
 BOUND = replace(AHEAD, term=7)
-SILENT = "owned, but the voucher's fence has passed: this node is silent"
-WAITS = "the voucher's fence has passed: the kernel answers nothing until the voucher hears from this node again"
-AFTER_BOTH = "the fence passes in 1.000 s, and the voucher's in 0.550 s, unless they are renewed"
-AFTER_ONE = "the fence passes in 1.000 s, unless this node renews its lease"
+SILENT = "owned, but the voucher's fence has expired: this node is silent"
+WAITS = "the voucher's fence has expired: the kernel answers nothing until the voucher hears from this node again"
+AFTER_BOTH = "the fence expires in 1.000 s, and the voucher's fence in 0.550 s, unless they are renewed"
+AFTER_ONE = "the fence expires in 1.000 s, unless this node renews its lease"
 OWNED, HELD = VipEntry(Kind.OWNED), VipEntry(Kind.OWNED, unfenced=True)
 
 
@@ -492,8 +498,8 @@ VOUCHERS = [
         replace(BOUND, fence_ns=0),
         granted(5),
         5,
-        "owned, but the fence has passed: this node is silent",
-        "the fence has passed: the kernel answers nothing until this node renews its lease",
+        "owned, but the fence has expired: this node is silent",
+        "the fence has expired: the kernel answers nothing until this node renews its lease",
         id="first fence passed",
     ),
 ]
@@ -518,7 +524,7 @@ def test_vouchers_fence_is_what_the_program_would_reckon(entry, control, grants,
         (
             "lo",
             THERE,
-            "lo of this node: the kernel answers for an IPv6 address on its own link only, and so not on eth0",
+            "lo of this node: the kernel answers for an IPv6 address only on the link that has it, so not on eth0",
         ),
     ],
 )

@@ -136,7 +136,7 @@ def test_holder_is_chosen_and_else_the_first():
     assert [each.node for each in free] == order
     assert [each.chosen for each in free] == [True, False, False]
     assert [each.chosen for each in held] == [False, False, True]
-    assert held[2].why == "choice 3; the current owner, which keeps it"
+    assert held[2].why == "choice 3; the current owner, and keeps the VIP"
 
 
 def test_pools_are_the_same_while_those_who_matter_are():

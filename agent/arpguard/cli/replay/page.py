@@ -331,7 +331,7 @@ def _notes_about_owners(story: Story) -> Iterator[str]:
             "which node the cluster elected; --owner ADDRESS=NODE assumes one"
         )
     if scene.owners:
-        yield "replay assumes that each node named by --owner is elected, and that its fence has not passed"
+        yield "replay assumes that each node named by --owner is elected, and that its fence has not expired"
 
 
 def _notes_about_macs(story: Story) -> Iterator[str]:
@@ -371,7 +371,7 @@ def _notes_about_frames(ledger: Ledger) -> Iterator[str]:
         yield f"replay reads only Ethernet frames, even in Linux cooked captures: it skipped those of link type {types}"
     missed = ledger.guarded.missed + ledger.others.missed
     if missed:
-        yield f"too many addresses and MACs to count them all: {missed:,} claims are in no table"
+        yield f"too many addresses and MACs to count them all: {missed:,} claims are missing from the tables"
 
 
 def _verdict(ledger: Ledger) -> str:

@@ -72,7 +72,7 @@ def _set_in_vain(picture: Picture, link: Link) -> Finding | None:
     return warn(
         f"arp_ignore is set on {devices} and 0 on {link.name}",
         link.name,
-        "only the setting of the link that receives the request counts, or that of `all`",
+        "the larger of two settings counts: that of `all` and that of the link that receives the request",
         f"set it on {link.name}",
         picture.sysctls.set("ipv4/arp_ignore", link.name, 1),
     )
@@ -146,7 +146,7 @@ def _two_links(picture: Picture, first: Link, second: Link, network: str, open_l
     why = "a request that reaches both is answered twice, with two MACs"
     if bare:
         names = listed(link.name for link in open_links)
-        why += f"; so is a request for {listed(dict.fromkeys(bare))}, which no guard silences on {names}"
+        why += f"; so are requests for {listed(dict.fromkeys(bare))}, because no guard silences the kernel on {names}"
 
     return Finding(
         Grade.BAD if bare and picture.guards else Grade.WARN,
@@ -170,7 +170,7 @@ def rp_filter(picture: Picture) -> Iterator[Finding]:
             yield bad(
                 f"rp_filter is 1, and the route back to {link.name}'s own subnet goes through {other}",
                 link.name,
-                "the kernel drops what comes in here, ARP requests included; the guard may answer all the same",
+                "the kernel drops what comes in here, ARP requests included; the guard can still answer requests",
                 "set rp_filter to 2 (loose), or correct the routes",
                 picture.sysctls.set("ipv4/rp_filter", link.name, 2),
             )
@@ -236,7 +236,7 @@ def ipv6(picture: Picture) -> Iterator[Finding]:
                 found = True
                 yield Finding(
                     grade,
-                    f"{shown(name)} is {wrong}, and neighbours may ask for {listed(near)} here",
+                    f"{shown(name)} is {wrong}, and neighbours can ask for {listed(near)} here",
                     link.name,
                     why,
                     f"set it to {1 - wrong}",
@@ -258,7 +258,11 @@ _IPV6 = (
         "ipv6/suppress_frag_ndisc",
         0,
         Grade.WARN,
-        "the kernel believes neighbour discovery in fragments (RFC 6980), which the guard drops only in enforce mode",
+        (
+            "the kernel accepts fragmented neighbour discovery messages (RFC 6980), which the guard drops only in "
+            "enforce "
+            "mode"
+        ),
     ),
 )
 

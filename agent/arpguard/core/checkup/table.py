@@ -66,7 +66,7 @@ CHECKS = (
     Check(kubernetes.announcers, "objects of other announcers that `owner: follow` needs"),
     Check(
         kubernetes.vouching,
-        "obstacles to vouching: the Secret, the EtherType, a profile that is too fast",
+        "obstacles to vouching: the Secret, the EtherType, a lease.vouching.profile that is too fast for this machine",
     ),
     Check(node.agent, "whether the guard is in place, and what its agent reports"),
     Check(links.one_agent, "two agents, or two guards, on one node"),
