@@ -68,7 +68,7 @@ def _vouching(message: pb.Vouching) -> Iterator[tuple[str, object]]:
     for node in message.vouched_nodes:
         yield "tests" if node.trial else "vouches for", _vouched(node)
     left, revoked = counted(message.unbinds, "voucher"), counted(message.revocations, "time")
-    yield "vouching", f"left {left}, was revoked {revoked}, found {counted(message.found_dead, 'node')} dead"
+    yield "vouching", f"left {left}, was revoked {revoked} by others, found {counted(message.found_dead, 'node')} dead"
 
 
 def _voucher(message: pb.Vouching) -> Styled:

@@ -37,7 +37,8 @@ def add_lab(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         "--rounds",
         type=positive(int),
         metavar="N",
-        help="with --kubernetes: N rounds of random faults, about 4 s each, each judged; an interrupted run reports "
+        help="with --kubernetes: N rounds of random faults, about 4 s each, with a verdict on each; an interrupted "
+        "run reports "
         "what it found so far",
     )
     parser.add_argument(

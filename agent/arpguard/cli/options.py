@@ -364,7 +364,8 @@ def add_shell(parser: argparse.ArgumentParser, known: Iterable[str]) -> None:
         "shell",
         choices=(*SHELLS, *kinds),
         metavar="SHELL",
-        help=f"{', '.join(SHELLS)}; or {', '.join(kinds)}: list those that the agent knows now (the script calls this)",
+        help=f"{', '.join(SHELLS)}; or {', '.join(kinds)}: list those that the agent knows now (the completion script "
+        "calls this)",
     )
 
 

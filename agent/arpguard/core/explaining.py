@@ -82,7 +82,7 @@ class Viewpoint:
 # Of an entry, for the doctor too.
 KINDS = {
     Kind.OWNED: "this node answers",
-    Kind.FOREIGN: "another node or link answers, and this one is silent",
+    Kind.FOREIGN: "another node or another link answers; this link is silent",
     Kind.EXTERNAL: "a host outside the cluster answers, and this node is silent",
     Kind.UNCLAIMED: "no node owns it, so this node is silent",
     Kind.DELEGATED: "another program on this node answers, and the guard passes its answers",
@@ -303,10 +303,10 @@ def _entry_steps(entry: VipEntry | None, scene: Viewpoint) -> list[str]:
 def _range_steps(scene: Viewpoint) -> list[str]:
     nothing = f"so the kernel has no entry for it on {scene.link.name}"
     if scene.around is None:
-        return [f"{nothing}, and every frame about it passes"]
+        return [f"{nothing}, and every frame about the address passes"]
     key, _ = scene.around
     if not scene.is_closed:
-        return [f"{nothing}, and {key.network} is an exception in a closed range: every frame about it passes"]
+        return [f"{nothing}, and {key.network} is an exception in a closed range: every frame about the address passes"]
     silent = f"{nothing}, and {key.network} is closed there (unknown: suppress): this node is silent"
     return [silent, f"the mode is {scene.control.mode.name.lower()} (the node's)"]
 

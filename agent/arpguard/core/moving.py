@@ -25,7 +25,7 @@ class Moves:
 
     def refused(self, node: str, address: Address, together: Iterable[Address] = ()) -> str:
         """The same, for a node that has the VIP, or had it last."""
-        return f"{node} may not own it: {self.refusal(node, address, together)}"
+        return f"{node} may not own the VIP: {self.refusal(node, address, together)}"
 
 
 def to_lead(node: str, lead: Address) -> str:

@@ -388,7 +388,7 @@ _NODE: tuple[spec.Spec[NodeSample], ...] = (
     ),
     spec.Gauge(
         "arpguard_links",
-        "1 for each program that judges frames on a guarded link, with where (hook) and how it is attached",
+        "1 for each program that judges frames on a guarded link, with its hook and how it is attached",
         "when a guarded link has no tc_egress, or neither tc_ingress nor xdp: frames in that direction are not guarded",
         _links,
         ("link", "hook", "how"),

@@ -34,7 +34,7 @@ NODES = ("node-1", "node-2", "node-3")
 NOT_FOUND = (1, "ADDRESS: 192.0.2.10: not guarded on any link of node-2")
 NOT_ASKED = (
     "not asked for vips.json, links.json, conflicts.json, audit.json, decisions.json, doctor.json, maps.json, "
-    "metrics.txt"
+    "metrics.txt, because no command can run there"
 )
 NO_ROUTE = "dial tcp 10.0.0.3:10250: connect: no route to host"
 ROLE = list(yaml.safe_load_all((DEPLOY / "components/operator/rbac.yaml").read_text(encoding="utf-8")))
@@ -677,7 +677,7 @@ def test_mode_says_which_nodes_have_not_followed_and_why(kubectl, fleet):
         ["node-3", "-", "no"],
     ]
     assert "mod: unknown setting" in out
-    assert out.splitlines()[-1] == "2 of 3 nodes not in mode enforce"
+    assert out.splitlines()[-1] == "2 of 3 nodes are not in mode enforce"
 
 
 def test_mode_that_is_there_is_not_written(kubectl, config_map):

@@ -404,7 +404,7 @@ def test_status_tells_who_vouches_for_whom(ago):
     assert "voucher      node-2, for 1m 0s, timeout 0.6s" in lines
     assert "vouches for  node-3, for 1m 5s, timeout 1s; gaps between grants: 99.9 % up to 0.06s, longest 0.08s" in lines
     assert "tests        node-4, for 5s, timeout 1s; nothing has come back yet" in lines
-    assert "vouching     left 1 voucher, was revoked 0 times, found 2 nodes dead" in lines
+    assert "vouching     left 1 voucher, was revoked 0 times by others, found 2 nodes dead" in lines
 
 
 @pytest.mark.parametrize(

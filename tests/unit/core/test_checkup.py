@@ -914,7 +914,7 @@ def test_two_guards_programs_at_one_hook():
 @pytest.mark.parametrize(
     ("link", "expected", "told"),
     [
-        (replace(ETH0, kind="veth"), "warn", "unless the peer runs native XDP"),
+        (replace(ETH0, kind="veth"), "warn", "unless the veth's peer runs native XDP"),
         (replace(ETH0, kind="bridge"), "warn", "no native XDP"),
         (replace(ETH0, kind="bond"), "warn", "XDP sees frames on the bond's ports"),
         (ETH0, "ok", "eth0"),

@@ -541,7 +541,7 @@ def why(me, holders, now_ns=LATER, vips=VIPS, **changes):
 )
 def test_why_a_node_gives_a_vip_up_and_another_waits_for_it(change, said):
     assert why(FIRST, {ADDRESS: FIRST}, **{FIRST: change}) == {ADDRESS: said}
-    assert why(SECOND, {ADDRESS: FIRST}, **{FIRST: change}) == {ADDRESS: f"{FIRST} may not own it: {said}"}
+    assert why(SECOND, {ADDRESS: FIRST}, **{FIRST: change}) == {ADDRESS: f"{FIRST} may not own the VIP: {said}"}
 
 
 def test_why_a_node_gives_a_vip_up_that_no_node_may_own():
@@ -574,7 +574,7 @@ SILENT = "its agent has not renewed its lease in time"
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"alive": False}, f"{FIRST} may not own it: {SILENT}; this node is its first choice"),
+        ({"alive": False}, f"{FIRST} may not own the VIP: {SILENT}; this node is its first choice"),
         ({}, f"{FIRST} no longer has it; the VIP's first choice, {FIRST}, has not taken it"),
     ],
     ids=["silent", "handed over"],
@@ -595,7 +595,7 @@ def test_why_a_node_takes_what_a_node_had_that_is_gone():
 
     wishes = wishes_of(election, VIPS, members(), {ADDRESS: ""}, LATER)
 
-    assert wishes.why == {ADDRESS: "other may not own it: no Node has that name; this node is its first choice"}
+    assert wishes.why == {ADDRESS: "other may not own the VIP: no Node has that name; this node is its first choice"}
 
 
 def test_why_a_vip_moves_for_balance():

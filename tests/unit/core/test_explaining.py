@@ -86,7 +86,7 @@ STEPS = [
         {},
         [
             MADE + "other",
-            "so the kernel's entry on eth0 is foreign: another node or link answers, and this one is silent",
+            "so the kernel's entry on eth0 is foreign: another node or another link answers; this link is silent",
             ENFORCED,
         ],
         id="owner elsewhere",
@@ -131,7 +131,7 @@ STEPS = [
         [
             MADE + "keepalived VI_1",
             "keepalived says that VI_1 is BACKUP on me, so this node is silent",
-            "so the kernel's entry on eth0 is foreign: another node or link answers, and this one is silent",
+            "so the kernel's entry on eth0 is foreign: another node or another link answers; this link is silent",
             ENFORCED,
         ],
         id="keepalived, backup",
@@ -143,7 +143,7 @@ STEPS = [
         [
             MADE + "keepalived VI_1",
             STILL,
-            "so the kernel's entry on eth0 is foreign: another node or link answers, and this one is silent",
+            "so the kernel's entry on eth0 is foreign: another node or another link answers; this link is silent",
             ENFORCED,
         ],
         id="keepalived, while the agent waits",
@@ -186,7 +186,7 @@ STEPS = [
         {},
         [
             f"nothing makes {VIP} a VIP in /etc/arpguard/config.yaml",
-            "so the kernel has no entry for it on eth0, and every frame about it passes",
+            "so the kernel has no entry for it on eth0, and every frame about the address passes",
         ],
         id="no VIP",
     ),
@@ -212,8 +212,8 @@ STEPS = [
         [
             f"nothing makes {VIP} a VIP in /etc/arpguard/config.yaml",
             (
-                "so the kernel has no entry for it on eth0, and 192.0.2.0/24 is an exception in a closed range: "
-                "every frame about it passes"
+                "so the kernel has no entry for it on eth0, and 192.0.2.0/24 is an exception in a closed range: every "
+                "frame about the address passes"
             ),
         ],
         id="no VIP, an exception in a closed range",
@@ -225,7 +225,7 @@ STEPS = [
         [
             f"nothing makes {VIP} a VIP in /etc/arpguard/config.yaml",
             BOUND + "the kernel answers for it",
-            "so the kernel has no entry for it on eth0, and every frame about it passes",
+            "so the kernel has no entry for it on eth0, and every frame about the address passes",
         ],
         id="no VIP, bound on lo",
     ),
@@ -236,7 +236,7 @@ STEPS = [
         [
             MADE + "other",
             BOUND + "without the guard the kernel would answer for it",
-            "so the kernel's entry on eth0 is foreign: another node or link answers, and this one is silent",
+            "so the kernel's entry on eth0 is foreign: another node or another link answers; this link is silent",
             ENFORCED,
         ],
         id="owner elsewhere, bound on lo",
@@ -248,7 +248,7 @@ STEPS = [
         [
             MADE + "me",
             "me is this node; it answers on eth0, and not on eth1: the VIP is in the subnet of eth0",
-            "so the kernel's entry on eth1 is foreign: another node or link answers, and this one is silent",
+            "so the kernel's entry on eth1 is foreign: another node or another link answers; this link is silent",
             ENFORCED,
         ],
         id="two links, asked about the other one",
@@ -263,7 +263,7 @@ STEPS = [
                 "me is this node; it answers on eth1, and not on eth0: "
                 "no link has the VIP's subnet, and the routes lead through eth1"
             ),
-            "so the kernel's entry on eth0 is foreign: another node or link answers, and this one is silent",
+            "so the kernel's entry on eth0 is foreign: another node or another link answers; this link is silent",
             ENFORCED,
         ],
         id="two links, the routes decide",
@@ -296,7 +296,7 @@ STEPS = [
             f"nothing makes {VIP} a VIP in /etc/arpguard/config.yaml",
             BOUND + "the kernel answers for it",
             "eth0 is down: no frame comes or goes there now",
-            "so the kernel has no entry for it on eth0, and every frame about it passes",
+            "so the kernel has no entry for it on eth0, and every frame about the address passes",
         ],
         id="no VIP, the link is down",
     ),
@@ -347,7 +347,7 @@ STEPS = [
         {"entry": VipEntry(Kind.FOREIGN, epoch=3)},
         [
             MADE + "other",
-            "so the kernel's entry on eth0 is foreign: another node or link answers, and this one is silent",
+            "so the kernel's entry on eth0 is foreign: another node or another link answers; this link is silent",
             ENFORCED,
         ],
         id="the epoch of what is not owned does not matter",
@@ -370,7 +370,7 @@ def test_address_of_the_node_itself_is_listed_and_refused():
     )
     assert found.steps[1:] == (
         "192.0.2.1 is bound on eth0 of this node: the kernel answers for it",
-        "so the kernel has no entry for it on eth0, and every frame about it passes",
+        "so the kernel has no entry for it on eth0, and every frame about the address passes",
     )
     assert found.candidates == ()
 
@@ -444,14 +444,14 @@ FENCES = [
         VipEntry(Kind.FOREIGN),
         a_control(),
         None,
-        "foreign, another node or link answers, and this one is silent",
+        "foreign, another node or another link answers; this link is silent",
         id="foreign",
     ),
     pytest.param(
         VipEntry(Kind.FOREIGN, mode=Mode.OBSERVE),
         a_control(),
         None,
-        "foreign, another node or link answers, and this one is silent (only observed: every frame passes)",
+        "foreign, another node or another link answers; this link is silent (only observed: every frame passes)",
         id="observed",
     ),
     pytest.param(None, AHEAD, None, "not guarded: the kernel and other programs answer freely", id="no entry"),

@@ -73,7 +73,7 @@ def test_only_nodes_with_endpoints_may_own_a_local_one():
 
     assert verdicts(vip, a_member("n1"), a_member("n2"))["n1"] == (
         False,
-        "no ready endpoint on it (externalTrafficPolicy: Local)",
+        "no ready endpoint there (externalTrafficPolicy: Local)",
     )
 
 

@@ -364,7 +364,7 @@ def _notes_about_frames(ledger: Ledger) -> Iterator[str]:
     if ledger.tagged:
         yield (
             f"{ledger.tagged:,} frames with VLAN tags pass, as they do on the parent link; --vlan VID judges them as "
-            "that VLAN's device would"
+            "on that VLAN's device"
         )
     if ledger.passed[Passed.OTHER_TYPE]:
         types = _some(map(str, ledger.linktypes))

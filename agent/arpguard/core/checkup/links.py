@@ -198,7 +198,7 @@ def xdp(picture: Picture) -> Iterator[Finding]:
 
 def _no_xdp(picture: Picture, link: Link) -> str:
     if link.kind == "veth":
-        return "answers by XDP are lost unless the peer runs native XDP, too"
+        return "answers by XDP are lost unless the veth's peer runs native XDP, too"
     if refusal := xdp_refusal(link):
         return refusal
     if link.kind:

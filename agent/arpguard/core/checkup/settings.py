@@ -48,7 +48,7 @@ def _too_silent(picture: Picture, link: Link) -> Finding | None:
         f"arp_ignore is {value}: the kernel does not answer for {listed(dark)}, bound on {picture.bound_on(dark[0])}",
         link.name,
         "the guard leaves the answer to this node's kernel (delegated), which does not answer",
-        "set it to 0, or bind the address on the link",
+        "set arp_ignore to 0, or bind the address on the link",
         commands,
     )
 
@@ -116,7 +116,7 @@ def _loop(picture: Picture, link: Link, vips: Sequence[Address]) -> Finding:
         link.name,
         f"{state} comes back from the LVS director, is accepted although its source is this node's own address, and is "
         "forwarded to the director again, round and round until its TTL is 0",
-        "turn accept_local off; a real server that needs to reach the VIP itself must have it bound on lo",
+        "turn accept_local off; a real server that itself sends to the VIP must have the VIP bound on lo",
         picture.sysctls.set("ipv4/accept_local", link.name, 0),
     )
 
