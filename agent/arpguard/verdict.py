@@ -142,7 +142,7 @@ class Reason(IntEnum):
         "this node owns the VIP, but the solicitation is invalid (RFC 4861 7.1.1): hop limit, code, length or options",
     )
     ND_CHECKSUM = 31, Verdict.SUPPRESS, "this node owns the VIP, but the solicitation's ICMPv6 checksum is wrong"
-    ND_INVALID_CLAIM = 32, Verdict.PASS, "a claim in an invalid message (RFC 4861 7.1), which the kernel ignores, too"
+    ND_INVALID_CLAIM = 32, Verdict.PASS, "a claim in an invalid message (RFC 4861 7.1), which the kernel also ignores"
     UNKNOWN = 33, Verdict.SUPPRESS, "the address is in a closed range (`unknown: suppress`) and has no entry"
     EGRESS_UNKNOWN = (
         34,

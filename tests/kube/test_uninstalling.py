@@ -103,7 +103,7 @@ def test_what_agents_left_is_removed_once_they_are_gone_and_their_nodes_are_name
     assert seen == [4], "agents find their claims as long as they run"
     assert api.ask("GET", LEASES).names == ["somebody-else"]
     assert "removed 3 Leases that they left" in out
-    assert "worker-1 may still have the guard, because its agent did not remove its heartbeat: apply" in out
+    assert "worker-1 may still have the guard, because the Lease of its agent is still there: apply" in out
     assert out.splitlines()[-1] == "then remove the remaining guard: kubectl apply -k deploy/cleanup"
 
 

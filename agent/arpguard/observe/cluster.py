@@ -138,7 +138,8 @@ CLUSTER: tuple[spec.Spec[ClusterLook], ...] = (
     ),
     spec.Gauge(
         "arpguard_lease_seconds",
-        "Seconds that this node's lease lasts while it holds or claims VIPs and is bound to no voucher; more than "
+        "Seconds that this node's lease lasts while the node holds or claims VIPs and is bound to no voucher; more "
+        "than "
         "configured in clusters of more than 100 nodes",
         "when it is many times the configured duration: a takeover from a node without a voucher takes that much "
         "longer",

@@ -191,7 +191,7 @@ def xdp(picture: Picture) -> Iterator[Finding]:
             yield warn(
                 f"{link.kind or 'hardware'}: {why}",
                 link.name,
-                "no answer may reach the client" if link.kind == "veth" else "the guard uses tc there instead",
+                "answers may never reach the client" if link.kind == "veth" else "the guard uses tc there instead",
                 "set `datapath: auto`, or use a NIC with native XDP",
             )
 

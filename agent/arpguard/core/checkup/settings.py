@@ -32,7 +32,7 @@ def _too_silent(picture: Picture, link: Link) -> Finding | None:
 
     commands = picture.sysctls.set("ipv4/arp_ignore", link.name, 0)
     if value == _IGNORES_ALL:
-        why = "the kernel answers no ARP request here: once neighbours' caches time out, they no longer reach this node"
+        why = "the kernel answers no ARP request here: once their caches time out, neighbours no longer reach this node"
         return bad(f"arp_ignore is {value}", link.name, why, "set it to 0 or 1", commands)
 
     dark = [
@@ -73,7 +73,7 @@ def _set_in_vain(picture: Picture, link: Link) -> Finding | None:
         f"arp_ignore is set on {devices} and 0 on {link.name}",
         link.name,
         "the larger of two settings counts: that of `all` and that of the link that receives the request",
-        f"set it on {link.name}",
+        f"set arp_ignore on {link.name}",
         picture.sysctls.set("ipv4/arp_ignore", link.name, 1),
     )
 

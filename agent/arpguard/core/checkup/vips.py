@@ -142,7 +142,8 @@ def vip_leaks(picture: Picture) -> Iterator[Finding]:
             starts = _starting_helps(picture, vips)
             value = picture.sysctls.effective("ipv4/arp_announce", link.name)
             yield bad(
-                f"arp_announce is {value}: traffic from {listed(vips)} sends ARP requests with that sender",
+                f"arp_announce is {value}: for traffic from {listed(vips)} the kernel sends ARP requests with that "
+                "sender",
                 link.name,
                 "neighbours then take this node for the owner",
                 "guard the VIPs, or make the kernel use the link's own address as sender",
@@ -154,7 +155,7 @@ def vip_leaks(picture: Picture) -> Iterator[Finding]:
             f"{link.name}: arp_announce {picture.sysctls.effective('ipv4/arp_announce', link.name)}"
             for link in picture.facing
         )
-        yield ok(f"no ARP request has a VIP as its sender ({values or 'no link faces one'})")
+        yield ok(f"no ARP request has a VIP as its sender ({values or 'no link faces a VIP'})")
 
 
 def _leaks_on(picture: Picture, vip: Address, link: Link) -> bool:
