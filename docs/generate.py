@@ -36,6 +36,7 @@ For anyone who reads decisions, counters or the API: why a frame got its verdict
 The BPF programs, the agent, its API, its metrics and this page have one list. Each reason has one verdict.
 The [glossary](glossary.md) defines entry, fence, epoch and grant.
 The programs count each reason for every VIP and for the node, and count enforced and observed decisions separately.
+Fence, epoch, grant and voucher: [glossary](glossary.md).
 How to add one: [the BPF programs](../bpf/README.md#adding-a-reason).
 
 | number | reason | in the API | verdict | meaning |

@@ -16,7 +16,7 @@ def exposed(path: Path) -> str:
     for folder in dict.fromkeys((*path.absolute().parents, *path.resolve().parents)):
         status = folder.lstat()
         if status.st_uid not in (0, os.geteuid()):
-            return f"{folder} belongs to another user ({status.st_uid})"
+            return f"{folder} belongs to another user (uid {status.st_uid})"
         if not stat.S_ISLNK(status.st_mode) and _is_open(status):
             return f"any user may write to {folder}"
     return ""

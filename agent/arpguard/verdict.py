@@ -68,20 +68,27 @@ class Reason(IntEnum):
     UNWALKABLE = (
         4,
         Verdict.SUPPRESS,
-        "more nested VID-0 tags or extension headers than the guard reads, or a fragment; the kernel might answer it",
+        (
+            "more nested VID-0 tags or extension headers than the guard reads, or a fragment; the kernel might answer "
+            "such a frame"
+        ),
     )
     UNCONFIGURED = 5, Verdict.PASS, "the agent has not configured the kernel yet"
     ANSWERED = (
         6,
         Verdict.ANSWER,
-        "this node owns the VIP and may answer: its fence has not passed, or the VIP needs none",
+        "this node owns the VIP and may answer: its fence has not expired, or the VIP needs none",
     )
     ANSWERED_THIRD_PARTY = (
         7,
         Verdict.ANSWER,
         "as `answered`, but the sender MAC in the request (sha) is not the frame's source MAC",
     )
-    FENCED = 8, Verdict.SUPPRESS, "this node owns the VIP, but its fence has passed: it did not renew its lease in time"
+    FENCED = (
+        8,
+        Verdict.SUPPRESS,
+        "this node owns the VIP, but its fence has expired: the node did not renew its lease in time",
+    )
     STALE_EPOCH = (
         9,
         Verdict.SUPPRESS,
@@ -135,7 +142,7 @@ class Reason(IntEnum):
         "this node owns the VIP, but the solicitation is invalid (RFC 4861 7.1.1): hop limit, code, length or options",
     )
     ND_CHECKSUM = 31, Verdict.SUPPRESS, "this node owns the VIP, but the solicitation's ICMPv6 checksum is wrong"
-    ND_INVALID_CLAIM = 32, Verdict.PASS, "a claim in an invalid message (RFC 4861 7.1), which the kernel ignores, too"
+    ND_INVALID_CLAIM = 32, Verdict.PASS, "a claim in an invalid message (RFC 4861 7.1), which the kernel also ignores"
     UNKNOWN = 33, Verdict.SUPPRESS, "the address is in a closed range (`unknown: suppress`) and has no entry"
     EGRESS_UNKNOWN = (
         34,
@@ -145,12 +152,16 @@ class Reason(IntEnum):
     GUEST = (
         35,
         Verdict.PASS,
-        "an address in a closed range, but the frame is to or from a guest on the link, which has its own MAC",
+        (
+            "an address in a closed range, but the frame is to or from a guest behind this link (a VM or container "
+            "with a "
+            "MAC of its own)"
+        ),
     )
     UNVOUCHED = (
         36,
         Verdict.SUPPRESS,
-        "this node owns the VIP, but its voucher's fence has passed: no grant arrived in time",
+        "this node owns the VIP, but its voucher's fence has expired: no grant arrived in time",
     )
 
 

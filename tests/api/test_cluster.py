@@ -170,7 +170,7 @@ def test_node_that_may_not_own_it_is_named_with_the_reason(api, bench):
     away = next(host for host in bench.nodes[1:] if host != bench.owner(WEB))
     bench.exclude(away)
     try:
-        refused = f"{away.name} may not own it: {EXCLUDED}"
+        refused = f"{away.name} may not own the VIP: {EXCLUDED}"
         until(lambda: refused in api.ExplainVip(address=str(WEB)).links[0].ownership.steps)
         story = api.ExplainVip(address=str(WEB)).links[0].ownership
         assert (story.candidates[-1].node, story.candidates[-1].eligible) == (away.name, False)

@@ -261,7 +261,7 @@ def test_answer_is_shown_as_bytes_and_decoded(api):
     packet = parse_arp_frame(bytes.fromhex(story.result.hex))
 
     assert (story.verdict, story.reason, story.mode) == (pb.VERDICT_ANSWER, pb.REASON_ANSWERED, pb.MODE_ENFORCE)
-    assert story.meaning == "this node owns the VIP and may answer: its fence has not passed, or the VIP needs none"
+    assert story.meaning == "this node owns the VIP and may answer: its fence has not expired, or the VIP needs none"
     assert story.frame.text == f"who-has {OWNED} tell 192.0.0.8"
     assert story.result.text == f"{OWNED} is-at 02:00:00:00:00:01"
     assert packet is not None

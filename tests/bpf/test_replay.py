@@ -336,7 +336,7 @@ def test_what_was_assumed_is_said(replayed):
 
     assert done.returncode == 0
     assert "suppress 1 (foreign)" in told
-    assert "replay assumes that each node named by --owner is elected, and that its fence has not passed" in told
+    assert "replay assumes that each node named by --owner is elected, and that its fence has not expired" in told
     assert f"this node's MAC is not given (--mac MAC): {PLACEHOLDER_MAC} stands for it in answers" in told
 
 

@@ -215,7 +215,7 @@ def test_vip_in_no_subnet_is_a_problem_until_a_route_says_that_it_is_meant(alone
     until(is_told, PERIOD_S + SLOW_S)
     done = pair.arpguard("audit", str(ASTRAY), "--address", agent.api)
     assert (done.returncode, done.stdout) == (1, "")
-    assert "cannot ask for it: no link that is up has an address in the VIP's subnet" in done.stderr
+    assert "cannot ask who answers: no link that is up has an address in the VIP's subnet" in done.stderr
     pair.node.netns.run("ip", "route", "add", "203.0.113.0/24", "dev", "eth0")
     until(lambda: not is_told(), PERIOD_S + SLOW_S)
     assert pair.arpguard("audit", str(ASTRAY), "--address", agent.api).returncode == 0

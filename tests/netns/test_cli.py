@@ -166,7 +166,7 @@ def test_conflicts_exit_1_and_name_the_claimer(pair, ask, document):
     assert str(STRANGER) in ask("conflicts").stdout
     until(lambda: ask("status").returncode == 1, END_S, "a recent claim is a problem")
     problems = document("status")["problems"]
-    assert f"a host that is not the owner claims {EXTERNAL}: `arpguard conflicts` names it" in problems
+    assert f"a host that is not the owner claims {EXTERNAL}: `arpguard conflicts` names that host" in problems
     for other in (["--vip", str(DELEGATED)], ["--vip", str(EXTERNAL), "--link", "eth7"]):
         assert ask("conflicts", *other).returncode == 0
 
@@ -328,7 +328,7 @@ def test_user_without_rights_is_told_so(agent):
     )
 
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (3, "", 1)
-    assert f"this user may not use {agent.api}: run as root" in done.stderr
+    assert f"this user has no access to {agent.api}: run as root" in done.stderr
 
 
 # ---- another host ------------------------------------------------------------------------------------------------

@@ -191,7 +191,7 @@ def test_ip_route_get_would_have_led_to_lo(pair):
     ("interfaces", "problem"),
     [
         ("[eth7]", "interfaces: eth7: there is no such interface; name one of eth0, eth1, bare0, br0"),
-        ("[port0]", "interfaces: port0: port0 is a port of br0, which carries its addresses: name br0 instead"),
+        ("[port0]", "interfaces: port0: port0 is a port of br0, which has the addresses: name br0 instead"),
         ("[kube-ipvs0]", "interfaces: kube-ipvs0: kube-ipvs0 does not speak ARP"),
         (
             "['can_reach:fe80::1']",

@@ -34,7 +34,7 @@ def test_sticky_folder_lets_others_replace_nothing(folder):
 @pytest.mark.skipif(os.geteuid() != 0, reason="gives files away")
 def test_folder_of_another_user_is_named(folder):
     os.chown(folder.parent, 1234, -1)
-    assert exposed(folder / "file") == f"{folder.parent} belongs to another user (1234)"
+    assert exposed(folder / "file") == f"{folder.parent} belongs to another user (uid 1234)"
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="gives files away")
@@ -43,7 +43,7 @@ def test_link_of_another_user_is_named_wherever_it_leads(folder):
     link.symlink_to(folder)
     assert exposed(link / "file") == ""
     os.lchown(link, 1234, -1)
-    assert exposed(link / "file") == f"{link} belongs to another user (1234)"
+    assert exposed(link / "file") == f"{link} belongs to another user (uid 1234)"
 
 
 def test_folder_behind_a_link_counts_too(folder, tmp_path):

@@ -205,7 +205,8 @@ async def audit_vip(node: ThisNode, auditor: Auditor | None, request: pb.AuditVi
         raise RequestError(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many audits are waiting: try again later") from None
     if not found:
         why = (
-            f"address: {address}: {node.name} cannot ask for it: no link that is up has an address in the VIP's subnet"
+            f"address: {address}: {node.name} cannot ask who answers: no link that is up has an address in the VIP's "
+            "subnet"
         )
         raise RequestError(grpc.StatusCode.FAILED_PRECONDITION, why)
     clock = MessageClock.now()

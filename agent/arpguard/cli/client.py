@@ -61,7 +61,7 @@ _BROKEN = "{target} closed the connection: if it speaks TLS, give --tls-ca, --tl
 _NO_CONNECTION = {
     _PING_TIMEOUT: "{target} no longer answers: it hangs or cannot be reached; the guard stays in the kernel",
     "No such file or directory": _NOBODY,
-    "Permission denied": "this user may not use {target}: run as root, {other}",
+    "Permission denied": "this user has no access to {target}: run as root, {other}",
     "Connection refused": _NOBODY,
     "ertificate": _NO_TLS,
     "handshake": _NO_TLS,

@@ -68,7 +68,7 @@ def _vouching(message: pb.Vouching) -> Iterator[tuple[str, object]]:
     for node in message.vouched_nodes:
         yield "tests" if node.trial else "vouches for", _vouched(node)
     left, revoked = counted(message.unbinds, "voucher"), counted(message.revocations, "time")
-    yield "vouching", f"left {left}, was revoked {revoked}, found {counted(message.found_dead, 'node')} dead"
+    yield "vouching", f"left {left}, was revoked {revoked} by others, found {counted(message.found_dead, 'node')} dead"
 
 
 def _voucher(message: pb.Vouching) -> Styled:
@@ -78,7 +78,7 @@ def _voucher(message: pb.Vouching) -> Styled:
         return careful("none: the agent has no right to the vouching Secret")
     if not message.voucher:
         seeks = shortened(message.seeks, _NAME_WIDTH)
-        return careful(f"none yet; {seeks} is testing whether it can vouch" if seeks else "none")
+        return careful(f"none yet; {seeks} is testing whether it can vouch for this node" if seeks else "none")
     text = _term(message.voucher, message)
     return Styled(text) if message.bound else careful(f"{text}; not bound yet")
 
@@ -88,7 +88,7 @@ def _vouched(node: pb.VouchedNode) -> Styled:
     if not node.pongs:
         return careful(f"{text}; nothing has come back yet")
     usual, longest = duration(node.usual_interval), duration(node.longest_interval)
-    text += f"; {'pong' if node.trial else 'grant'} gaps: 99.9 % up to {usual}, longest {longest}"
+    text += f"; gaps between {'pongs' if node.trial else 'grants'}: 99.9 % up to {usual}, longest {longest}"
     return Styled(text) if node.bound or node.trial else careful(f"{text}; not bound yet")
 
 
@@ -145,7 +145,7 @@ def claim_facts(claim: pb.Claim) -> Iterator[tuple[str, object]]:
     if claim.holder:
         yield (
             "holder",
-            Styled(holder) if claim.alive else careful(f"{holder}, has not renewed for longer than its lease"),
+            Styled(holder) if claim.alive else careful(f"{holder} (its last renewal is older than its lease)"),
         )
         yield "epoch", str(claim.epoch)
     else:
@@ -161,12 +161,12 @@ def claim_facts(claim: pb.Claim) -> Iterator[tuple[str, object]]:
 
 
 _STATE_WORDS = {
-    pb.Claim.STATE_VALID: good("valid: no other node may take it"),
-    pb.Claim.STATE_VOID: careful("void: the holder's epoch has ended; any eligible node may take it"),
-    pb.Claim.STATE_RELEASED: careful("released: any eligible node may take it"),
+    pb.Claim.STATE_VALID: good("valid: no other node may take the VIP"),
+    pb.Claim.STATE_VOID: careful("void: the holder's epoch has ended; any eligible node may take the VIP"),
+    pb.Claim.STATE_RELEASED: careful("released: any eligible node may take the VIP"),
     pb.Claim.STATE_EXTERNAL: bad("external: a host outside the cluster has the address"),
-    pb.Claim.STATE_UNREADABLE: bad("unreadable: no node takes it"),
-    pb.Claim.STATE_DELETING: careful("deleting: removed once its holder is silent"),
+    pb.Claim.STATE_UNREADABLE: bad("unreadable: no node takes the VIP"),
+    pb.Claim.STATE_DELETING: careful("deleting: the claim goes once its holder is silent"),
     pb.Claim.STATE_NONE: careful("none: no node has had the VIP yet"),
     pb.Claim.STATE_UNKNOWN: careful("not known yet"),
 }

@@ -26,7 +26,7 @@ from arpguard.v1 import agent_pb2 as pb
 _AT_ONCE = 32
 _NO_OTHER = (
     "cannot reach another node's agent: agents listen for other machines only if `grpc.listen` names an address "
-    "of their node and `grpc.tls` is set (docs/api.md); --port gives their port"
+    "of their node and `grpc.tls` is set (docs/api.md); give their port with --port"
 )
 
 Answer = TypeVar("Answer", bound=Message)

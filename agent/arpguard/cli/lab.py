@@ -37,7 +37,8 @@ def add_lab(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         "--rounds",
         type=positive(int),
         metavar="N",
-        help="with --kubernetes: N rounds of random faults, about 4 s each, each judged; an interrupted run reports "
+        help="with --kubernetes: N rounds of random faults, about 4 s each, with a verdict on each; an interrupted "
+        "run reports "
         "what it found so far",
     )
     parser.add_argument(
@@ -57,8 +58,7 @@ def add_lab(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
     parser.add_argument(
         "--vouching",
         action="store_true",
-        help="random faults with nodes that vouch for each other, and frames that are lost, delayed, doubled and "
-        "replayed",
+        help="random faults for nodes that vouch for each other, with lost, delayed, duplicated and replayed frames",
     )
 
     parser.add_argument(
@@ -70,7 +70,7 @@ def add_lab(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
     )
 
     parser.add_argument("--list", action="store_true", help="list the scenarios, and what each expects")
-    add_output(parser, "one document with all steps, or with --list the scenarios")
+    add_output(parser, "one document with all steps; with --list, one with the scenarios")
     add_json(parser)
 
     parser.set_defaults(run=_run_lab)

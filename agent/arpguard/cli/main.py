@@ -76,8 +76,8 @@ def _add_agent(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         "--config",
         type=Path,
         metavar="FILE",
-        help="configuration (YAML), reloaded when it changes; with --configmap, used until the ConfigMap is read, and "
-        "for settings that apply only at start",
+        help="configuration (YAML), reloaded when it changes; with --configmap, used only until the agent has read "
+        "the ConfigMap, and for settings that apply only at start",
     )
     parser.add_argument(
         "--configmap",
@@ -99,14 +99,14 @@ def _add_agent(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         "--early-file",
         type=Path,
         metavar="FILE",
-        help="write to this file what `arpguard early` is to close at the next boot",
+        help="write to this file which ranges `arpguard early` is to close at the next boot",
     )
     parser.add_argument(
         "--trace",
         type=Path,
         metavar="FILE",
         help="in a cluster, append the events of the claim protocol to this file, one line of JSON each, until the "
-        "file has 100 MB (default: no trace)",
+        "file reaches 100 MB (default: no trace)",
     )
 
     add_log_options(parser)
@@ -119,9 +119,9 @@ def _add_early(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         help="close ranges at boot, before the agent runs",
         description="Closes the `ranges` with `unknown: suppress` in FILE, on the links that FILE names. This node's "
         "kernel then answers for no address in these ranges until the agent starts and takes over. Does nothing if an "
-        "agent has guarded this node since it booted.",
+        "agent has guarded this node since the boot.",
     )
-    parser.add_argument("file", type=Path, metavar="FILE", help="what an agent with --early-file wrote")
+    parser.add_argument("file", type=Path, metavar="FILE", help="the file that an agent wrote with --early-file")
     parser.add_argument(
         "--wait", type=positive(float), default=3.0, metavar="S", help="seconds to wait for links (default: 3)"
     )
@@ -150,7 +150,9 @@ def _add_whohas(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
 
     parser.add_argument("address", metavar="ADDRESS", help="an IPv4 or IPv6 address")
     parser.add_argument(
-        "--interface", metavar="I", help="ask on this interface (default: by the routes, ignoring table `local`)"
+        "--interface",
+        metavar="I",
+        help="ask on this interface (default: the one that the routes choose, without table `local`)",
     )
     parser.add_argument("--count", type=positive(int), default=3, metavar="N", help="requests to send (default: 3)")
     parser.add_argument(
@@ -176,7 +178,7 @@ def _add_doctor(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         description="Checks the node (the network namespace that the command runs in): who would answer for which "
         "VIP, the kernel's settings, the links, the guard, and what the guard needs; with --kubeconfig, also the "
         "cluster's Services, Nodes and kube-proxy. Asks the segment who answers for the VIPs; changes nothing. Exit "
-        "code 1: a check is bad.",
+        "code 1: a check failed.",
     )
 
     parser.add_argument("--config", type=Path, metavar="FILE", help="the agent's configuration")
@@ -214,7 +216,9 @@ def _add_doctor(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
 
 def _add_config(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
     parser = subparsers.add_parser("config", help="work with configuration files")
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    actions = parser.add_subparsers(
+        dest="action", metavar="ACTION", required=True, help="what to do; the only action is check"
+    )
     check = actions.add_parser(
         "check",
         help="print every problem of a configuration",
@@ -232,8 +236,8 @@ def _add_cleanup(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
     parser = subparsers.add_parser(
         "cleanup",
         help="remove the guard from this node",
-        description="Detaches and unpins everything that an agent left in place, and removes the file that it wrote "
-        "for `arpguard early`. Stop the agent first.",
+        description="Detaches and unpins everything that an agent left in place, and removes the file that the agent "
+        "wrote for `arpguard early`. Stop the agent first.",
     )
     parser.add_argument(
         "--config", type=Path, metavar="FILE", help="the agent's configuration, read only for bpf.pin_dir"
@@ -244,7 +248,8 @@ def _add_cleanup(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         type=Path,
         default=_EARLY_FILE,
         metavar="FILE",
-        help=f"the agent's --early-file; kept if it names another bpf.pin_dir (default: {_EARLY_FILE})",
+        help="the agent's --early-file, which is removed too, unless it is for another bpf.pin_dir (default: "
+        f"{_EARLY_FILE})",
     )
     parser.set_defaults(run=lazily("cleanup", "clean_up"))
 
@@ -264,9 +269,10 @@ def _add_uninstall(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
     parser = subparsers.add_parser(
         "uninstall",
         help="remove the agents and the guard from a cluster",
-        description="Deletes the DaemonSet in the foreground, so that each agent removes its guard, waits until all "
-        "agents are gone, and removes the Leases that they left. Then names the nodes that may still have a guard. "
-        "Run it before you delete the rest; `helm uninstall` runs it for you. Exit code 1: the agents did not stop "
+        description="Deletes the DaemonSet in the foreground (so that each agent removes its guard), then waits until "
+        "all agents are gone, and removes the Leases that they left. Then names the nodes that may still have a guard. "
+        "Run this command before you delete the rest; `helm uninstall` runs it for you. Exit code 1: the agents did "
+        "not stop "
         "in time, or a node may still have a guard.",
     )
     parser.add_argument(

@@ -343,7 +343,7 @@ def _add_all_nodes(parser: argparse.ArgumentParser) -> None:
         "all nodes",
         textwrap.fill(
             "The agent at --address lists the nodes of the cluster; the command then asks the agent on each node, at "
-            "the address in its Node object, over mutual TLS. Exit code 3: an agent cannot be reached.",
+            "the address in the Node object, over mutual TLS. Exit code 3: an agent cannot be reached.",
             _HELP_WIDTH,
         ),
     )
@@ -364,7 +364,8 @@ def add_shell(parser: argparse.ArgumentParser, known: Iterable[str]) -> None:
         "shell",
         choices=(*SHELLS, *kinds),
         metavar="SHELL",
-        help=f"{', '.join(SHELLS)}; or {', '.join(kinds)}: list those that the agent knows now (the script calls this)",
+        help=f"{', '.join(SHELLS)}; or {', '.join(kinds)}: list those that the agent knows now (the completion script "
+        "calls this)",
     )
 
 
@@ -439,8 +440,8 @@ ASKING = (
         "what this node does with frames about an address, and why",
         "Runs the loaded programs' code on one frame of each kind, against the kernel's current maps, and shows the "
         "verdict, the reason (docs/reasons.md), what happens to the frame, and why the address has its owner: the "
-        "object that makes it a VIP and, if the VIP is elected, its claim, the nodes that may own it, and why the "
-        "others may not. Sends and counts nothing. -o json includes each frame in hexadecimal. Exit code 1: the "
+        "object that makes it a VIP and, if its owner is elected, the claim, the nodes that are eligible, and why the "
+        "others are not. Sends and counts nothing. -o json includes each frame in hexadecimal. Exit code 1: the "
         "address is not guarded on any link.",
         lazily("explain", "explain"),
         (_add_agent, add_explain_arguments, _add_pin_dir, _add_all_nodes),

@@ -58,13 +58,14 @@ def _words(left: Leftovers, namespace: str) -> list[str]:
         return [f"agents are still running on {some(left.running)}, so nothing was removed; {more}"]
     if left.pods is not None:
         look = f"kubectl -n {namespace} get pods"
-        return [f"the agents did not stop in time: {counted(left.pods, 'Pod')} left. See `{look}`, then run this again"]
+        pods = counted(left.pods, "Pod")
+        return [f"the agents did not stop in time: {pods} still there. See `{look}`, then run this again"]
 
     done = [f"the agents are gone; removed {counted(left.leases, 'Lease')} that they left"]
     if left.nodes:
-        whose = "its agent did not remove its" if len(left.nodes) == 1 else "their agents did not remove their"
+        whose = "the Lease of its agent is" if len(left.nodes) == 1 else "the Leases of their agents are"
         done.append(
-            f"{some(left.nodes)} may still have the guard, because {whose} heartbeat: apply deploy/cleanup to remove "
+            f"{some(left.nodes)} may still have the guard, because {whose} still there: apply deploy/cleanup to remove "
             "the guard"
         )
     done.append("now delete the rest: helm uninstall, or kubectl delete -k, depending on how you installed it")

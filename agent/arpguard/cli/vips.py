@@ -42,6 +42,6 @@ def _one_vip(asked: Questions, options: argparse.Namespace, kind: pb.Kind.ValueT
     kept = [vip for vip in found if options.link in ("", vip.link) and kind in (0, vip.kind)]
     if not kept:
         raise AskError(
-            exits.NOT_RIGHT, f"{options.vip} is guarded, but nowhere with {filters(options, ('link', 'kind'))}"
+            exits.NOT_RIGHT, f"{options.vip} is guarded, but no entry matches {filters(options, ('link', 'kind'))}"
         )
     return pb.GetVipResponse(vips=kept)

@@ -215,7 +215,7 @@ def _refuse_to_close(closed: Collection[tuple[Network, Place]], place: Place) ->
     """Notes which networks cannot be closed."""
     for network, at in closed:
         if any(other.overlaps(network) for other in _NEVER_CLOSED if other.version == network.version):
-            advice = "loopback, link-local and multicast ranges cannot be closed (unknown: suppress)"
+            advice = "loopback, link-local and multicast ranges cannot be closed: remove `unknown: suppress` here"
             at.wrong(str(network), f"a range of hosts' addresses; {advice}")
 
     if len(closed) > MAX_CLOSED:

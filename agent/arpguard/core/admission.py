@@ -86,7 +86,7 @@ class Admission:
             return replace(bid, admitted=False, complaint=Complaint("VIPOutsideRanges", why) if is_told else None)
 
         if owner.kind is OwnerKind.NODE and self.names and owner.node not in self.names:
-            why = f"there is no node {owner.node}: no host answers for {address}"
+            why = f"there is no node {owner.node}, so no host answers for {address}: correct the name of the owner"
             return replace(bid, complaint=Complaint("UnknownNode", why))
         return bid
 

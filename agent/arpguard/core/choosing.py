@@ -163,7 +163,7 @@ def unguardable(link: Link, surroundings: Surroundings) -> str | None:
         return f"{link.name} does not speak ARP (NOARP); name the interface that faces the network"
     if link.parent:
         name = _name_of(link.parent, surroundings)
-        return f"{link.name} shares its segment with {name}, which would answer as well: name {name} instead"
+        return f"{link.name} shares its segment with {name}, which would answer unguarded: name {name} instead"
     return _unfit_port(link, surroundings) if link.master else None
 
 
@@ -184,7 +184,7 @@ def _unfit_port(link: Link, surroundings: Surroundings) -> str | None:
         return (
             f"{link.name} is a port of Open vSwitch ({name}): name the switch's interface that has this node's address"
         )
-    return f"{link.name} is a port of {name}, which carries its addresses: name {name} instead"
+    return f"{link.name} is a port of {name}, which has the addresses: name {name} instead"
 
 
 def _guards_for_master(link: Link, chosen: Container[int], surroundings: Surroundings) -> bool:

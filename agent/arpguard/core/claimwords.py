@@ -61,7 +61,7 @@ def _eligible(address: Address, candidates: Iterable[Candidate]) -> str:
     names = [candidate.node for candidate in candidates if candidate.eligible]
     if not names:
         return f"no node is eligible to own {address}, so none answers"
-    return f"{some(names)} may own it" + (", in this order of preference" if len(names) > 1 else "")
+    return f"{some(names)} may own the VIP" + (", in this order of preference" if len(names) > 1 else "")
 
 
 def _refused(candidates: Iterable[Candidate]) -> Iterator[str]:
@@ -70,7 +70,7 @@ def _refused(candidates: Iterable[Candidate]) -> Iterator[str]:
     for candidate in candidates:
         if not candidate.eligible:
             by_reason.setdefault(candidate.why, []).append(candidate.node)
-    return (f"{some(names)} may not own it: {why}" for why, names in by_reason.items())
+    return (f"{some(names)} may not own the VIP: {why}" for why, names in by_reason.items())
 
 
 def _claim_steps(address: Address, holder: Holder, candidates: tuple[Candidate, ...], now_ns: int) -> Iterator[str]:
@@ -107,8 +107,8 @@ def _since(holder: Holder, now_ns: int) -> str:
 def _valid_steps(holder: Holder, candidates: tuple[Candidate, ...]) -> Iterator[str]:
     if not holder.alive:
         yield (
-            f"{holder.node} has not renewed its lease in time: another eligible node ends the epoch of {holder.node}, "
-            "and takes the VIP"
+            f"{holder.node} has not renewed its lease in time: another eligible node declares {holder.node} dead "
+            "(ends its epoch), and takes the VIP"
         )
         return
     yield f"{holder.node} renews its lease in time"

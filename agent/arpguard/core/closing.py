@@ -64,7 +64,7 @@ def closing_of(config: AgentConfig, surroundings: Surroundings, avoided: Avoided
         tuple(dict.fromkeys(network for network in exceptions if _is_in_any(network, closed))),
         tuple(
             f"ranges: {network} is not closed on this node: {why}; close only the part that has the VIPs, "
-            "or add the address to `ranges` with `unknown: pass`"
+            "or add that address to `ranges` with `unknown: pass`"
             for network, why in refused.items()
         ),
     )

@@ -109,7 +109,7 @@ class RivalClaim:
 
 RECENT_NS = 300 * NS_PER_S  # how long a claim is a problem after it was last heard
 MAX_PROBLEMS = 20
-CONTESTED = "a host that is not the owner claims {vip}: `arpguard conflicts` names it"
+CONTESTED = "a host that is not the owner claims {vip}: `arpguard conflicts` names that host"
 
 
 class ConflictLog:

@@ -82,10 +82,10 @@ class Viewpoint:
 # Of an entry, for the doctor too.
 KINDS = {
     Kind.OWNED: "this node answers",
-    Kind.FOREIGN: "another node or link answers, and this one is silent",
+    Kind.FOREIGN: "another node or another link answers; this link is silent",
     Kind.EXTERNAL: "a host outside the cluster answers, and this node is silent",
     Kind.UNCLAIMED: "no node owns it, so this node is silent",
-    Kind.DELEGATED: "another program on this node answers, and the guard lets it",
+    Kind.DELEGATED: "another program on this node answers, and the guard passes its answers",
 }
 
 
@@ -104,9 +104,9 @@ def _what_for(entry: VipEntry, scene: Viewpoint) -> str:
     if _is_stale(entry, scene.control):
         return "owned, but the entry is from another epoch of this node: this node is silent"
     if _needs_fence(entry) and not _fence_left_ns(scene.control, scene.now_ns):
-        return "owned, but the fence has passed: this node is silent"
+        return "owned, but the fence has expired: this node is silent"
     if _needs_fence(entry) and scene.voucher_left_ns == 0:
-        return "owned, but the voucher's fence has passed: this node is silent"
+        return "owned, but the voucher's fence has expired: this node is silent"
     return f"{entry.kind.name.lower()}, {KINDS[entry.kind]}"
 
 
@@ -134,7 +134,7 @@ def need_fences(entries: Iterable[VipEntry]) -> bool:
 
 
 def is_owner(entry: VipEntry, control: NodeControl, left: FencesLeft) -> bool:
-    """Whether this node answers for the VIP now: the entry has the node's epoch, and no fence has passed."""
+    """Whether this node answers for the VIP now: the entry has the node's epoch, and no fence has expired."""
     if entry.kind is not Kind.OWNED:
         return entry.kind is Kind.DELEGATED
     return not entry.is_stale(control) and (entry.unfenced or left.right_ns > 0)
@@ -235,7 +235,7 @@ def _source_steps(address: Address, source: str, vip: Vip | None, cluster: InClu
 def _owner_steps(address: Address, vip: Vip, cluster: InCluster, scene: Viewpoint) -> list[str]:
     """Which node owns the VIP in the cluster, where the source does not name it."""
     if vip.owner.kind is OwnerKind.FOLLOW:
-        chosen = f"so {vip.owner.node} has it" if vip.owner.node else "so all nodes suppress it"
+        chosen = f"so {vip.owner.node} has it" if vip.owner.node else "so all nodes suppress answers for the VIP"
         known = cluster.origin.follows or "nothing is known about that one"
         return [f"the VIP follows another announcer ({known}), {chosen}"]
     if not vip.elected:
@@ -267,7 +267,7 @@ def _link_steps(address: Address, vip: Vip | None, entry: VipEntry | None, scene
 def _unguarded(address: Address, bound: list[str], entry: VipEntry | None, scene: Viewpoint) -> str:
     """What the kernel does by itself: for an IPv4 address of any link, for an IPv6 one of the same link only."""
     if address.version == 6 and scene.link.name not in bound:
-        return f"the kernel answers for an IPv6 address on its own link only, and so not on {scene.link.name}"
+        return f"the kernel answers for an IPv6 address only on the link that has it, so not on {scene.link.name}"
     silent = entry.kind is not Kind.DELEGATED if entry is not None else scene.is_closed
     return "without the guard the kernel would answer for it" if silent else "the kernel answers for it"
 
@@ -294,7 +294,8 @@ def _entry_steps(entry: VipEntry | None, scene: Viewpoint) -> list[str]:
     ]
     if _is_stale(entry, scene.control):
         steps.append(
-            f"the entry has epoch {entry.epoch}, but the node has {scene.control.epoch}: this node answers nothing"
+            f"the entry is from epoch {entry.epoch}, but the node is in epoch {scene.control.epoch}: this node "
+            "answers nothing"
         )
     return steps
 
@@ -302,10 +303,10 @@ def _entry_steps(entry: VipEntry | None, scene: Viewpoint) -> list[str]:
 def _range_steps(scene: Viewpoint) -> list[str]:
     nothing = f"so the kernel has no entry for it on {scene.link.name}"
     if scene.around is None:
-        return [f"{nothing}, and every frame about it passes"]
+        return [f"{nothing}, and every frame about the address passes"]
     key, _ = scene.around
     if not scene.is_closed:
-        return [f"{nothing}, and {key.network} is an exception in a closed range: every frame about it passes"]
+        return [f"{nothing}, and {key.network} is an exception in a closed range: every frame about the address passes"]
     silent = f"{nothing}, and {key.network} is closed there (unknown: suppress): this node is silent"
     return [silent, f"the mode is {scene.control.mode.name.lower()} (the node's)"]
 
@@ -317,10 +318,12 @@ def _fence_step(left_ns: int | None, voucher_left_ns: int | None, *, elected: bo
     if left_ns is None:
         return _HELD if elected else "the owner is fixed, so the right to answer does not expire (no fence)"
     if not left_ns:
-        return "the fence has passed: the kernel answers nothing until this node renews its lease"
+        return "the fence has expired: the kernel answers nothing until this node renews its lease"
     if voucher_left_ns is None:
-        return f"the fence passes in {left_ns / NS_PER_S:.3f} s, unless this node renews its lease"
+        return f"the fence expires in {left_ns / NS_PER_S:.3f} s, unless this node renews its lease"
     if not voucher_left_ns:
-        return "the voucher's fence has passed: the kernel answers nothing until the voucher hears from this node again"
+        return (
+            "the voucher's fence has expired: the kernel answers nothing until the voucher hears from this node again"
+        )
     left, voucher_left = f"{left_ns / NS_PER_S:.3f} s", f"{voucher_left_ns / NS_PER_S:.3f} s"
-    return f"the fence passes in {left}, and the voucher's in {voucher_left}, unless they are renewed"
+    return f"the fence expires in {left}, and the voucher's fence in {voucher_left}, unless they are renewed"

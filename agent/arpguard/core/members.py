@@ -234,7 +234,7 @@ def obstacle(vip: Vip, member: Member, subnets: tuple[Network, ...]) -> str | No
     if member.refusal is not None:
         return member.refusal
     if vip.nodes is not None and member.name not in vip.nodes:
-        return "no ready endpoint on it (externalTrafficPolicy: Local)"
+        return "no ready endpoint there (externalTrafficPolicy: Local)"
     link = f"its link {vip.interface}" if vip.interface else "its link"
     if subnets:
         return None if member.reaches(vip.address, vip.interface) else f"{link} with {subnets[0]} is down or missing"
@@ -287,7 +287,7 @@ def _together(lead: Address, address: Address) -> str:
 
 
 def _place(place: int, *, has_it: bool) -> str:
-    return f"choice {place}; the current owner, which keeps it" if has_it else f"choice {place}"
+    return f"choice {place}; the current owner, and keeps the VIP" if has_it else f"choice {place}"
 
 
 def speaker(subject: Subject, members: Iterable[Member]) -> str:

@@ -41,7 +41,7 @@ class Telling:
             if count > MAX_ALIKE:
                 self._tell_of_rest(kind, count - MAX_ALIKE)
         self._problems += besides
-        first = f"the agents leave addresses of Services alone ({unranged}): `ranges` is empty, so none may be guarded"
+        first = f"the agents guard none of the {unranged} addresses of Services, because `ranges` is empty"
         self.problems = tuple(bounded([first, *self._problems] if unranged else self._problems, MAX_PROBLEMS))
         self.notices, self.own_notices = (tuple(self._notices[own][:MAX_NOTICES]) for own in (False, True))
 

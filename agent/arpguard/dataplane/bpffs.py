@@ -49,9 +49,11 @@ def prepare(pin_dir: Path) -> None:
 def _make_private(pin_dir: Path) -> None:
     with _opened(pin_dir, os.O_NOFOLLOW) as fd:
         owner = os.fstat(fd.number).st_uid
-        why = f"it belongs to another user ({owner})" if owner != os.geteuid() else exposed(pin_dir)
+        why = f"it belongs to another user (uid {owner})" if owner != os.geteuid() else exposed(pin_dir)
         if why:
-            raise DataPlaneError(f"cannot use {pin_dir} for BPF pins: {why}; remove it, or choose another bpf.pin_dir")
+            raise DataPlaneError(
+                f"cannot use {pin_dir} for BPF pins: {why}; remove this folder, or choose another bpf.pin_dir"
+            )
         os.fchmod(fd.number, 0o700)
 
 

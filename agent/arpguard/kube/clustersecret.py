@@ -40,7 +40,8 @@ async def cluster_secret(client: Client, namespace: str, name: str) -> bytes:
 
     if found is None:
         raise ClusterSecretError(
-            f"Secret {namespace}/{name} was deleted just now: agents need it, so leave it in place"
+            f"Secret {namespace}/{name} was deleted while the agent read it; the agent creates it again, so do not "
+            "delete it"
         )
     return secret_in(found, f"Secret {namespace}/{name}")
 

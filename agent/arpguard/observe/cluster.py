@@ -125,19 +125,21 @@ CLUSTER: tuple[spec.Spec[ClusterLook], ...] = (
     spec.Gauge(
         "arpguard_renewal_age_seconds",
         "Seconds since this node sent its last successful lease renewal; absent before the first",
-        "when it exceeds arpguard_lease_seconds (72 while arpguard_voucher_bound is 1) on a node that holds elected "
+        "when it exceeds arpguard_lease_seconds (or, while arpguard_voucher_bound is 1, exceeds 72) on a node that "
+        "holds elected "
         "VIPs: that node no longer answers for those without `hold`",
         lambda look: (look.now_ns - look.state.renewed_ns) / NS_PER_S if look.state.renewed_ns is not None else None,
     ),
     spec.Gauge(
         "arpguard_renewal_failing",
         "1 while this node cannot renew its lease, else 0",
-        "when it is 1: this node's elected VIPs fall silent at the fence; `arpguard status` says why",
+        "when it is 1: this node's elected VIPs fall silent when the fence expires; `arpguard status` says why",
         lambda look: bool(look.state.renewal_lost),
     ),
     spec.Gauge(
         "arpguard_lease_seconds",
-        "Seconds that this node's lease lasts while it holds or claims VIPs and is bound to no voucher; more than "
+        "Seconds that this node's lease lasts while the node holds or claims VIPs and is bound to no voucher; more "
+        "than "
         "configured in clusters of more than 100 nodes",
         "when it is many times the configured duration: a takeover from a node without a voucher takes that much "
         "longer",
@@ -158,7 +160,7 @@ CLUSTER: tuple[spec.Spec[ClusterLook], ...] = (
     spec.Gauge(
         "arpguard_nodes",
         "Node objects of the cluster",
-        "when it is far above arpguard_nodes_alive: on the other nodes no agent runs, and nothing is suppressed",
+        "when it is far above arpguard_nodes_alive: the other nodes run no agent, and suppress nothing",
         lambda look: len(look.state.nodes),
     ),
     spec.Gauge(
@@ -191,7 +193,8 @@ CLUSTER: tuple[spec.Spec[ClusterLook], ...] = (
     spec.Gauge(
         "arpguard_voucher_bound",
         "1 while this node's kernel answers only as long as its voucher's grants arrive, else 0; absent where "
-        "no other node could vouch for this one, where this one observes or may own no VIP, and (like all metrics of "
+        "no other node could vouch for this one, where this node is in observe mode or is not eligible to own any "
+        "VIP, and (like all metrics of "
         "vouching) where vouching is off",
         "when it stays 0 for minutes: if this node dies, others replace it only after its lease; `arpguard status` "
         "says why",
@@ -232,8 +235,8 @@ CLUSTER: tuple[spec.Spec[ClusterLook], ...] = (
     spec.Histogram(
         "arpguard_vouched_gap_seconds",
         "Seconds between grants that this node sent to each node that it vouches for, since the agent started",
-        "when more than one gap in 1000 exceeds half the time for which a grant lets a node answer (d - m of its "
-        "profile): that node may fall silent for a moment, and leave this voucher",
+        "when more than one gap in 1000 exceeds half the time for which a grant lets a node answer (d - m of the "
+        "node's profile): a node that this one vouches for can fall silent for a moment, and look for another voucher",
         _of_vouching(_gaps),
     ),
 )

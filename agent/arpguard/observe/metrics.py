@@ -270,8 +270,8 @@ _NODE: tuple[spec.Spec[NodeSample], ...] = (
         "arpguard_voucher_fence_seconds",
         "Seconds until the kernel ends this node's right to answer, unless its voucher grants it again; 0 once it has "
         "ended; absent while no VIP here depends on a right that must be renewed, or the kernel is bound to no voucher",
-        "when it stays 0: nothing comes from the voucher, and the API server does not accept the renewal that drops "
-        "that voucher",
+        "when it stays 0: nothing comes from the voucher, and the API server does not accept the renewal with which "
+        "this node would drop its voucher",
         _voucher_fence,
     ),
     spec.Counter(
@@ -291,7 +291,7 @@ _NODE: tuple[spec.Spec[NodeSample], ...] = (
     spec.Counter(
         "arpguard_events_total",
         "Reports of decisions: delivered (to the agent's ring buffer), limited (not sent, because many identical ones "
-        "had been), lost (the ring buffer was full), and received (by the agent since it started); "
+        "had been sent), lost (the ring buffer was full), and received (by the agent since it started); "
         "arpguard_frames_total counts every frame, even if its report is lost",
         "when outcome=lost grows: the lists of decisions and conflicts have gaps",
         _events,
@@ -300,7 +300,7 @@ _NODE: tuple[spec.Spec[NodeSample], ...] = (
     spec.Counter(
         "arpguard_vouching_frames_total",
         "Vouching frames received on guarded links since the kernel's maps were made, by outcome: only pings and "
-        "grants of this node's present term have an effect",
+        "grants of this node's present term (time with one voucher) have an effect",
         "when what=forged grows: two nodes have different secrets, or a host on the segment forges frames; when "
         "what=bad_stamp grows: grants come from before a restart of this machine, or are replayed",
         _vouching,
@@ -341,7 +341,8 @@ _NODE: tuple[spec.Spec[NodeSample], ...] = (
         "arpguard_audited_vips",
         "Pairs of VIP and link that this node audits, by what the last audit found: owner (the owner alone answers), "
         "none (no host does), another (another host does) or several (several hosts do)",
-        "when any finding but owner is above 0: `arpguard audit` names the VIPs, and the hosts that answer",
+        "when finding is other than owner and the value is above 0: `arpguard audit` names the VIPs, and the hosts "
+        "that answer",
         _findings,
         ("finding",),
     ),
@@ -387,7 +388,7 @@ _NODE: tuple[spec.Spec[NodeSample], ...] = (
     ),
     spec.Gauge(
         "arpguard_links",
-        "1 for each program that judges frames on a guarded link, with where (hook) and how it is attached",
+        "1 for each program that judges frames on a guarded link, with its hook and how it is attached",
         "when a guarded link has no tc_egress, or neither tc_ingress nor xdp: frames in that direction are not guarded",
         _links,
         ("link", "hook", "how"),
@@ -395,7 +396,7 @@ _NODE: tuple[spec.Spec[NodeSample], ...] = (
     spec.Gauge(
         "arpguard_link_up",
         "1 for a guarded link that is up, 0 for one that is down",
-        "when it is 0: VIPs on it are not reachable through this node",
+        "when it is 0: VIPs on that link are not reachable through this node",
         lambda sample: (((link.name,), link.up) for link in sample.node.state.links),
         ("link",),
     ),
@@ -499,7 +500,7 @@ _LATENCY = spec.Histogram(
 _WATCHERS = spec.Gauge(
     "arpguard_watchers",
     "Readers of WatchDecisions that are connected",
-    "when it is much above what you run: clients do not close their streams",
+    "when there are many more than the clients that you run: clients do not close their streams",
     spec.counted,
 )
 _WATCH_LOST = spec.Counter(

@@ -132,7 +132,7 @@ class EarlyFile:
         self._write(self._path)
         await self.written()
         if self._refused:
-            log.error("%s stays, and closes ranges at the next boot; remove it: %s", self._path, self._refused)
+            log.error("%s; remove the file by hand", self._refused)
 
     async def written(self) -> None:
         """Waits until nothing is being written."""

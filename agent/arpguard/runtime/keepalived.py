@@ -148,7 +148,7 @@ class Keepalived:
     def _trouble(self, error: OSError | UnfitFifoError) -> str:
         if isinstance(error, UnfitFifoError):
             return str(error)
-        return f"cannot create or read {self._path}, or write to its folder: {os.strerror(error.errno or 0)}"
+        return f"cannot create or read {self._path}, or write to its folder ({os.strerror(error.errno or 0)})"
 
     def _log(self, before: InstanceStates, known: InstanceStates) -> None:
         for instance in sorted(set(self._followed.values())):

@@ -141,7 +141,7 @@ def test_vip_in_detail_is_shown_where_the_options_let_it_through(words, links, r
 
 def test_vip_in_detail_that_no_option_lets_through_exits_1(run, agent):
     agent.prepared.answers["GetVip"] = pb.GetVipResponse(vips=[VIP])
-    said = "arpguard vips: 192.0.2.10 is guarded, but nowhere with --link eth0 --kind foreign\n"
+    said = "arpguard vips: 192.0.2.10 is guarded, but no entry matches --link eth0 --kind foreign\n"
 
     assert run("vips", "192.0.2.10", "--link", "eth0", "--kind", "foreign") == (1, "", said)
 

@@ -34,7 +34,7 @@ NODES = ("node-1", "node-2", "node-3")
 NOT_FOUND = (1, "ADDRESS: 192.0.2.10: not guarded on any link of node-2")
 NOT_ASKED = (
     "not asked for vips.json, links.json, conflicts.json, audit.json, decisions.json, doctor.json, maps.json, "
-    "metrics.txt"
+    "metrics.txt, because no command can run there"
 )
 NO_ROUTE = "dial tcp 10.0.0.3:10250: connect: no route to host"
 ROLE = list(yaml.safe_load_all((DEPLOY / "components/operator/rbac.yaml").read_text(encoding="utf-8")))
@@ -197,7 +197,7 @@ def test_node_that_does_not_answer_is_given_up_after_the_timeout(kubectl, fleet)
     code, out, _ = kubectl("vips", "--timeout", "6")
 
     assert code == 1
-    assert "node-2: no answer within 6 s: is the node up? --timeout allows more" in out
+    assert "node-2: no answer within 6 s: is the node up? To wait longer, give --timeout" in out
     assert {row[1] for row in cells(out) if row[:1] == ["192.0.2.10"]} == {"node-1", "node-3"}
 
 
@@ -677,7 +677,7 @@ def test_mode_says_which_nodes_have_not_followed_and_why(kubectl, fleet):
         ["node-3", "-", "no"],
     ]
     assert "mod: unknown setting" in out
-    assert out.splitlines()[-1] == "2 of 3 nodes not in mode enforce"
+    assert out.splitlines()[-1] == "2 of 3 nodes are not in mode enforce"
 
 
 def test_mode_that_is_there_is_not_written(kubectl, config_map):

@@ -289,7 +289,7 @@ def test_explanation_tells_frames_meanings_and_the_chain():
     assert lines[start + 1 : start + 5] == [
         "  holder  node-2",
         "  epoch   7",
-        "  state   valid: no other node may take it",
+        "  state   valid: no other node may take the VIP",
         "  moved   2 times",
     ]
     assert "fence: 1s left until the right to answer ends" in lines
@@ -402,16 +402,16 @@ def test_status_tells_who_vouches_for_whom(ago):
     lines = status_lines(ago, vouching=vouching)
 
     assert "voucher      node-2, for 1m 0s, timeout 0.6s" in lines
-    assert "vouches for  node-3, for 1m 5s, timeout 1s; grant gaps: 99.9 % up to 0.06s, longest 0.08s" in lines
+    assert "vouches for  node-3, for 1m 5s, timeout 1s; gaps between grants: 99.9 % up to 0.06s, longest 0.08s" in lines
     assert "tests        node-4, for 5s, timeout 1s; nothing has come back yet" in lines
-    assert "vouching     left 1 voucher, was revoked 0 times, found 2 nodes dead" in lines
+    assert "vouching     left 1 voucher, was revoked 0 times by others, found 2 nodes dead" in lines
 
 
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
         ({}, "none"),
-        ({"seeks": "node-2"}, "none yet; node-2 is testing whether it can vouch"),
+        ({"seeks": "node-2"}, "none yet; node-2 is testing whether it can vouch for this node"),
         ({"isolated": True}, "none: no node on the segment hears this one"),
         ({"voucher": "node-2", "timeout": {"seconds": 1}}, "timeout 1s; not bound yet"),
     ],
@@ -473,7 +473,7 @@ def test_claim_is_told_of_in_words(state, ago):
     word = pb.Claim.State.Name(state).removeprefix("STATE_").lower()
 
     assert any(line.startswith(("  state      " + word, "  state      not known")) for line in lines), lines
-    assert "  holder     n1, has not renewed for longer than its lease" in lines
+    assert "  holder     n1 (its last renewal is older than its lease)" in lines
     assert "  outside    02:00:00:00:00:50 has the address" in lines
     assert "  voucher    n2 vouches for the holder" in lines
     assert any(line.endswith(", 1m ago") for line in lines)

@@ -570,7 +570,7 @@ def test_who_answers_on_the_wire(macs, fields, expected):
 @pytest.mark.parametrize(
     ("owner", "fix"),
     [
-        (None, "give it an owner"),
+        (None, "give the VIP an owner"),
         ("{node: node-2}", "its owner is the node node-2: check whether the agent runs there"),
         ("external", "its owner is a host outside the cluster"),
         ("elect", "the cluster elects its owner: `arpguard explain`"),
@@ -914,7 +914,7 @@ def test_two_guards_programs_at_one_hook():
 @pytest.mark.parametrize(
     ("link", "expected", "told"),
     [
-        (replace(ETH0, kind="veth"), "warn", "unless the peer runs native XDP"),
+        (replace(ETH0, kind="veth"), "warn", "unless the veth's peer runs native XDP"),
         (replace(ETH0, kind="bridge"), "warn", "no native XDP"),
         (replace(ETH0, kind="bond"), "warn", "XDP sees frames on the bond's ports"),
         (ETH0, "ok", "eth0"),

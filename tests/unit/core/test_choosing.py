@@ -89,7 +89,7 @@ def test_host_address_is_no_subnet():
 @pytest.mark.parametrize(
     ("item", "text"),
     [
-        ("port0", "port0 is a port of br0, which carries its addresses: name br0 instead"),
+        ("port0", "port0 is a port of br0, which has the addresses: name br0 instead"),
         ("kube-ipvs0", "kube-ipvs0 does not speak ARP"),
         ("can_reach:10.1.0.1", "resolves to lo"),
         ("can_reach:2001:db8::1", "no route leads there"),
@@ -120,7 +120,7 @@ def test_macvlan_by_name_is_refused_with_the_parents_name():
     names, choice = _choose("mv0", surroundings=MACVLAN_NODE)
 
     assert not names
-    assert "mv0 shares its segment with eth0, which would answer as well: name eth0 instead" in choice.problems[0]
+    assert "mv0 shares its segment with eth0, which would answer unguarded: name eth0 instead" in choice.problems[0]
 
 
 FLUSHED = Surroundings(links=(LO, a_link(2, "eth0"), ETH1, PORT), routes=(a_route("0.0.0.0/0", 3),))
@@ -279,8 +279,8 @@ def test_the_link_that_carries_the_address_is_guarded(items, vip, names):
 @pytest.mark.parametrize(
     ("item", "text"),
     [
-        ("eno1", "eno1 is a port of bond0, which carries its addresses: name bond0 instead"),
-        ("eno2", "eno2 is a port of team0, which carries its addresses: name team0 instead"),
+        ("eno1", "eno1 is a port of bond0, which has the addresses: name bond0 instead"),
+        ("eno2", "eno2 is a port of team0, which has the addresses: name team0 instead"),
         (
             "eno3",
             "eno3 is a port of Open vSwitch (ovs-system): name the switch's interface that has this node's address",

@@ -65,7 +65,10 @@ def test_claim_is_worth_what_keeps_others_from_it_first(changes, state):
             replace(HELD, alive=False),
             [
                 "n1 holds the claim",
-                "n1 has not renewed its lease in time: another eligible node ends the epoch of n1, and takes the VIP",
+                (
+                    "n1 has not renewed its lease in time: another eligible node declares n1 dead (ends its epoch), "
+                    "and takes the VIP"
+                ),
             ],
         ),
         (
@@ -121,15 +124,19 @@ def test_claim_is_told_of_in_words(holder, steps):
     ("candidates", "steps"),
     [
         ((), [f"no node is eligible to own {VIP}, so none answers"]),
-        ((FIRST,), ["n1 may own it"]),
-        ((SECOND, FIRST), ["n2, n1 may own it, in this order of preference"]),
+        ((FIRST,), ["n1 may own the VIP"]),
+        ((SECOND, FIRST), ["n2, n1 may own the VIP, in this order of preference"]),
         (
             (FIRST, DOWN, Candidate("n4", False, False, "cordoned"), replace(DOWN, node="n5")),
-            ["n1 may own it", "n3, n5 may not own it: its Node is not ready", "n4 may not own it: cordoned"],
+            [
+                "n1 may own the VIP",
+                "n3, n5 may not own the VIP: its Node is not ready",
+                "n4 may not own the VIP: cordoned",
+            ],
         ),
         (
             tuple(Candidate(f"n{number}", True, False, "") for number in range(100)),
-            ["n0, n1, n2, n3, n4 and 95 more may own it, in this order of preference"],
+            ["n0, n1, n2, n3, n4 and 95 more may own the VIP, in this order of preference"],
         ),
     ],
     ids=["nobody", "one", "two", "refused", "many"],
@@ -168,7 +175,7 @@ def test_chain_of_an_elected_vip_begins_with_why_it_is_one_and_who_else_wanted_i
     assert list(found.steps[:4]) == [
         f"service shop/web makes {VIP} a VIP with the owner elect: its annotation makes it one",
         "service shop/other asks for it too",
-        "n1 may own it",
+        "n1 may own the VIP",
         "n1 holds the claim",
     ]
     assert found.candidates == (FIRST,)
@@ -196,7 +203,10 @@ def test_held_vip_is_told_from_one_whose_owner_is_named():
         (
             Owner(OwnerKind.FOLLOW),
             Origin(),
-            "the VIP follows another announcer (nothing is known about that one), so all nodes suppress it",
+            (
+                "the VIP follows another announcer (nothing is known about that one), so all nodes suppress answers "
+                "for the VIP"
+            ),
         ),
     ],
     ids=["somebody", "nobody"],

@@ -335,7 +335,7 @@ def problems(*heard: Decision | tuple[Decision, Claimant], now_ns: int = 2) -> l
     return log.problems(now_ns)
 
 
-CLAIMED = "a host that is not the owner claims 192.0.2.100: `arpguard conflicts` names it"
+CLAIMED = "a host that is not the owner claims 192.0.2.100: `arpguard conflicts` names that host"
 
 
 def test_each_vip_that_hosts_claim_is_one_problem_in_a_lasting_order():

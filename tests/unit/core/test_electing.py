@@ -541,7 +541,7 @@ def why(me, holders, now_ns=LATER, vips=VIPS, **changes):
 )
 def test_why_a_node_gives_a_vip_up_and_another_waits_for_it(change, said):
     assert why(FIRST, {ADDRESS: FIRST}, **{FIRST: change}) == {ADDRESS: said}
-    assert why(SECOND, {ADDRESS: FIRST}, **{FIRST: change}) == {ADDRESS: f"{FIRST} may not own it: {said}"}
+    assert why(SECOND, {ADDRESS: FIRST}, **{FIRST: change}) == {ADDRESS: f"{FIRST} may not own the VIP: {said}"}
 
 
 def test_why_a_node_gives_a_vip_up_that_no_node_may_own():
@@ -565,7 +565,7 @@ def test_why_the_second_choice_takes_a_free_vip():
 
     wishes = wishes_of(election, VIPS, members(), {ADDRESS: ""}, LATER + BACKUP_NS)
 
-    assert wishes.why == {ADDRESS: f"no node has it; its first choice, {FIRST}, has not taken it"}
+    assert wishes.why == {ADDRESS: f"no node has it; the VIP's first choice, {FIRST}, has not taken it"}
 
 
 SILENT = "its agent has not renewed its lease in time"
@@ -574,8 +574,8 @@ SILENT = "its agent has not renewed its lease in time"
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"alive": False}, f"{FIRST} may not own it: {SILENT}; this node is its first choice"),
-        ({}, f"{FIRST} no longer has it; its first choice, {FIRST}, has not taken it"),
+        ({"alive": False}, f"{FIRST} may not own the VIP: {SILENT}; this node is its first choice"),
+        ({}, f"{FIRST} no longer has it; the VIP's first choice, {FIRST}, has not taken it"),
     ],
     ids=["silent", "handed over"],
 )
@@ -595,7 +595,7 @@ def test_why_a_node_takes_what_a_node_had_that_is_gone():
 
     wishes = wishes_of(election, VIPS, members(), {ADDRESS: ""}, LATER)
 
-    assert wishes.why == {ADDRESS: "other may not own it: no Node has that name; this node is its first choice"}
+    assert wishes.why == {ADDRESS: "other may not own the VIP: no Node has that name; this node is its first choice"}
 
 
 def test_why_a_vip_moves_for_balance():
@@ -606,7 +606,7 @@ def test_why_a_vip_moves_for_balance():
 
     assert wishes.why.keys() == MANY.keys() - wishes.wanted
     assert {said.split(" ", 1)[1] for said in wishes.why.values()} == {
-        "is its first choice, and owns at least 2 fewer VIPs than this node"
+        "is the VIP's first choice, and owns at least 2 fewer VIPs than this node"
     }
 
 

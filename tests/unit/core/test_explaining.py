@@ -86,7 +86,7 @@ STEPS = [
         {},
         [
             MADE + "other",
-            "so the kernel's entry on eth0 is foreign: another node or link answers, and this one is silent",
+            "so the kernel's entry on eth0 is foreign: another node or another link answers; this link is silent",
             ENFORCED,
         ],
         id="owner elsewhere",
@@ -131,7 +131,7 @@ STEPS = [
         [
             MADE + "keepalived VI_1",
             "keepalived says that VI_1 is BACKUP on me, so this node is silent",
-            "so the kernel's entry on eth0 is foreign: another node or link answers, and this one is silent",
+            "so the kernel's entry on eth0 is foreign: another node or another link answers; this link is silent",
             ENFORCED,
         ],
         id="keepalived, backup",
@@ -143,7 +143,7 @@ STEPS = [
         [
             MADE + "keepalived VI_1",
             STILL,
-            "so the kernel's entry on eth0 is foreign: another node or link answers, and this one is silent",
+            "so the kernel's entry on eth0 is foreign: another node or another link answers; this link is silent",
             ENFORCED,
         ],
         id="keepalived, while the agent waits",
@@ -156,7 +156,10 @@ STEPS = [
             MADE + "keepalived VI_1",
             "keepalived runs on me and says that VI_1 is MASTER, so the guard lets its answers through",
             SUBNET,
-            "so the kernel's entry on eth0 is delegated: another program on this node answers, and the guard lets it",
+            (
+                "so the kernel's entry on eth0 is delegated: another program on this node answers, and the guard "
+                "passes its answers"
+            ),
             ENFORCED,
         ],
         id="keepalived, master",
@@ -169,7 +172,10 @@ STEPS = [
             MADE + "me (delegated)",
             SUBNET,
             BOUND + "the kernel answers for it",
-            "so the kernel's entry on eth0 is delegated: another program on this node answers, and the guard lets it",
+            (
+                "so the kernel's entry on eth0 is delegated: another program on this node answers, and the guard "
+                "passes its answers"
+            ),
             ENFORCED,
         ],
         id="delegated, bound on lo",
@@ -180,7 +186,7 @@ STEPS = [
         {},
         [
             f"nothing makes {VIP} a VIP in /etc/arpguard/config.yaml",
-            "so the kernel has no entry for it on eth0, and every frame about it passes",
+            "so the kernel has no entry for it on eth0, and every frame about the address passes",
         ],
         id="no VIP",
     ),
@@ -206,8 +212,8 @@ STEPS = [
         [
             f"nothing makes {VIP} a VIP in /etc/arpguard/config.yaml",
             (
-                "so the kernel has no entry for it on eth0, and 192.0.2.0/24 is an exception in a closed range: "
-                "every frame about it passes"
+                "so the kernel has no entry for it on eth0, and 192.0.2.0/24 is an exception in a closed range: every "
+                "frame about the address passes"
             ),
         ],
         id="no VIP, an exception in a closed range",
@@ -219,7 +225,7 @@ STEPS = [
         [
             f"nothing makes {VIP} a VIP in /etc/arpguard/config.yaml",
             BOUND + "the kernel answers for it",
-            "so the kernel has no entry for it on eth0, and every frame about it passes",
+            "so the kernel has no entry for it on eth0, and every frame about the address passes",
         ],
         id="no VIP, bound on lo",
     ),
@@ -230,7 +236,7 @@ STEPS = [
         [
             MADE + "other",
             BOUND + "without the guard the kernel would answer for it",
-            "so the kernel's entry on eth0 is foreign: another node or link answers, and this one is silent",
+            "so the kernel's entry on eth0 is foreign: another node or another link answers; this link is silent",
             ENFORCED,
         ],
         id="owner elsewhere, bound on lo",
@@ -242,7 +248,7 @@ STEPS = [
         [
             MADE + "me",
             "me is this node; it answers on eth0, and not on eth1: the VIP is in the subnet of eth0",
-            "so the kernel's entry on eth1 is foreign: another node or link answers, and this one is silent",
+            "so the kernel's entry on eth1 is foreign: another node or another link answers; this link is silent",
             ENFORCED,
         ],
         id="two links, asked about the other one",
@@ -257,7 +263,7 @@ STEPS = [
                 "me is this node; it answers on eth1, and not on eth0: "
                 "no link has the VIP's subnet, and the routes lead through eth1"
             ),
-            "so the kernel's entry on eth0 is foreign: another node or link answers, and this one is silent",
+            "so the kernel's entry on eth0 is foreign: another node or another link answers; this link is silent",
             ENFORCED,
         ],
         id="two links, the routes decide",
@@ -290,7 +296,7 @@ STEPS = [
             f"nothing makes {VIP} a VIP in /etc/arpguard/config.yaml",
             BOUND + "the kernel answers for it",
             "eth0 is down: no frame comes or goes there now",
-            "so the kernel has no entry for it on eth0, and every frame about it passes",
+            "so the kernel has no entry for it on eth0, and every frame about the address passes",
         ],
         id="no VIP, the link is down",
     ),
@@ -305,7 +311,7 @@ STEPS = [
         HERE,
         a_scene(control=a_control(fence_ns=NOW_NS + 1_234_567_890, lease_ns=3 * NS_PER_S)),
         {"entry": VipEntry(Kind.OWNED)},
-        [MADE + "me", SUBNET, OWNED, ENFORCED, "the fence passes in 1.235 s, unless this node renews its lease"],
+        [MADE + "me", SUBNET, OWNED, ENFORCED, "the fence expires in 1.235 s, unless this node renews its lease"],
         id="a fence ahead",
     ),
     pytest.param(
@@ -317,7 +323,7 @@ STEPS = [
             SUBNET,
             OWNED,
             ENFORCED,
-            "the fence has passed: the kernel answers nothing until this node renews its lease",
+            "the fence has expired: the kernel answers nothing until this node renews its lease",
         ],
         id="fenced",
     ),
@@ -330,7 +336,7 @@ STEPS = [
             SUBNET,
             OWNED,
             ENFORCED,
-            "the entry has epoch 3, but the node has 4: this node answers nothing",
+            "the entry is from epoch 3, but the node is in epoch 4: this node answers nothing",
             HOLD,
         ],
         id="stale epoch",
@@ -341,7 +347,7 @@ STEPS = [
         {"entry": VipEntry(Kind.FOREIGN, epoch=3)},
         [
             MADE + "other",
-            "so the kernel's entry on eth0 is foreign: another node or link answers, and this one is silent",
+            "so the kernel's entry on eth0 is foreign: another node or another link answers; this link is silent",
             ENFORCED,
         ],
         id="the epoch of what is not owned does not matter",
@@ -364,7 +370,7 @@ def test_address_of_the_node_itself_is_listed_and_refused():
     )
     assert found.steps[1:] == (
         "192.0.2.1 is bound on eth0 of this node: the kernel answers for it",
-        "so the kernel has no entry for it on eth0, and every frame about it passes",
+        "so the kernel has no entry for it on eth0, and every frame about the address passes",
     )
     assert found.candidates == ()
 
@@ -409,14 +415,14 @@ FENCES = [
         VipEntry(Kind.OWNED),
         a_control(fence_ns=NOW_NS, lease_ns=3 * NS_PER_S),
         0,
-        "owned, but the fence has passed: this node is silent",
+        "owned, but the fence has expired: this node is silent",
         id="passed just now",
     ),
     pytest.param(
         VipEntry(Kind.OWNED),
         a_control(fence_ns=NOW_NS + 3 * NS_PER_S + 1, lease_ns=3 * NS_PER_S),
         0,
-        "owned, but the fence has passed: this node is silent",
+        "owned, but the fence has expired: this node is silent",
         id="further ahead than a lease lasts",
     ),
     pytest.param(
@@ -438,14 +444,14 @@ FENCES = [
         VipEntry(Kind.FOREIGN),
         a_control(),
         None,
-        "foreign, another node or link answers, and this one is silent",
+        "foreign, another node or another link answers; this link is silent",
         id="foreign",
     ),
     pytest.param(
         VipEntry(Kind.FOREIGN, mode=Mode.OBSERVE),
         a_control(),
         None,
-        "foreign, another node or link answers, and this one is silent (only observed: every frame passes)",
+        "foreign, another node or another link answers; this link is silent (only observed: every frame passes)",
         id="observed",
     ),
     pytest.param(None, AHEAD, None, "not guarded: the kernel and other programs answer freely", id="no entry"),
@@ -469,10 +475,10 @@ def test_owner_is_also_the_node_of_another_program_that_answers():
 
 
 BOUND = replace(AHEAD, term=7)
-SILENT = "owned, but the voucher's fence has passed: this node is silent"
-WAITS = "the voucher's fence has passed: the kernel answers nothing until the voucher hears from this node again"
-AFTER_BOTH = "the fence passes in 1.000 s, and the voucher's in 0.550 s, unless they are renewed"
-AFTER_ONE = "the fence passes in 1.000 s, unless this node renews its lease"
+SILENT = "owned, but the voucher's fence has expired: this node is silent"
+WAITS = "the voucher's fence has expired: the kernel answers nothing until the voucher hears from this node again"
+AFTER_BOTH = "the fence expires in 1.000 s, and the voucher's fence in 0.550 s, unless they are renewed"
+AFTER_ONE = "the fence expires in 1.000 s, unless this node renews its lease"
 OWNED, HELD = VipEntry(Kind.OWNED), VipEntry(Kind.OWNED, unfenced=True)
 
 
@@ -492,8 +498,8 @@ VOUCHERS = [
         replace(BOUND, fence_ns=0),
         granted(5),
         5,
-        "owned, but the fence has passed: this node is silent",
-        "the fence has passed: the kernel answers nothing until this node renews its lease",
+        "owned, but the fence has expired: this node is silent",
+        "the fence has expired: the kernel answers nothing until this node renews its lease",
         id="first fence passed",
     ),
 ]
@@ -518,7 +524,7 @@ def test_vouchers_fence_is_what_the_program_would_reckon(entry, control, grants,
         (
             "lo",
             THERE,
-            "lo of this node: the kernel answers for an IPv6 address on its own link only, and so not on eth0",
+            "lo of this node: the kernel answers for an IPv6 address only on the link that has it, so not on eth0",
         ),
     ],
 )

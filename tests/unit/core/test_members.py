@@ -73,7 +73,7 @@ def test_only_nodes_with_endpoints_may_own_a_local_one():
 
     assert verdicts(vip, a_member("n1"), a_member("n2"))["n1"] == (
         False,
-        "no ready endpoint on it (externalTrafficPolicy: Local)",
+        "no ready endpoint there (externalTrafficPolicy: Local)",
     )
 
 
@@ -136,7 +136,7 @@ def test_holder_is_chosen_and_else_the_first():
     assert [each.node for each in free] == order
     assert [each.chosen for each in free] == [True, False, False]
     assert [each.chosen for each in held] == [False, False, True]
-    assert held[2].why == "choice 3; the current owner, which keeps it"
+    assert held[2].why == "choice 3; the current owner, and keeps the VIP"
 
 
 def test_pools_are_the_same_while_those_who_matter_are():

@@ -316,9 +316,7 @@ def test_without_ranges_services_are_one_problem_unless_they_ask_by_annotation()
     collected = collect(*services, a_service("api", OTHER + 9, owner="elect"), config=AgentConfig())
 
     assert collected.vips == {}
-    assert collected.problems[0] == (
-        "the agents leave addresses of Services alone (3): `ranges` is empty, so none may be guarded"
-    )
+    assert collected.problems[0] == ("the agents guard none of the 3 addresses of Services, because `ranges` is empty")
     assert reasons(collected) == [("api", "VIPOutsideRanges")]
 
 

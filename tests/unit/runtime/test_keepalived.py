@@ -186,7 +186,7 @@ def test_what_cannot_be_made_is_a_problem_until_it_can(node):
         node.path.parent.touch()
         assert node.owner() == ""
         (problem,) = node.part.problems
-        assert f"cannot create or read {node.path}, or write to its folder: " in problem
+        assert f"cannot create or read {node.path}, or write to its folder (" in problem
         node.path.parent.unlink()
         await until(node.path.exists)
         node.opens()

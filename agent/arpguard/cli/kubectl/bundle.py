@@ -181,7 +181,8 @@ async def _add_node(agents: ReachedAgents, pod: AgentPod, config: AgentConfig, c
             contents.lack(f"{folder}/{name}", said.error)
 
         if name == _FIRST and not said.has_run:
-            contents.lack(folder, f"not asked for {', '.join(each for each in commands if each != _FIRST)}")
+            others = ", ".join(each for each in commands if each != _FIRST)
+            contents.lack(folder, f"not asked for {others}, because no command can run there")
             return
 
 

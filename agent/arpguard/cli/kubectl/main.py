@@ -137,7 +137,7 @@ _COMMANDS = (
         "decisions",
         "recent decisions of all nodes, or live ones",
         "Shows recent decisions of all nodes, newest first, by the clocks of the nodes. With --follow, shows the last "
-        "few, oldest first, and then new ones as they come; says when it loses a node, and tries it again.",
+        "few, oldest first, and then new ones as they come; says when it loses contact with a node, and keeps trying.",
         lazily("kubectl.asking", "show_decisions"),
         (_add_cluster, _add_nodes, add_decision_arguments),
     ),
@@ -161,8 +161,8 @@ _COMMANDS = (
         "watch",
         "a live view of the cluster",
         "Fills the screen, until q or Ctrl-C, with each node and its mode, every VIP with its owner and the node that "
-        "answers for it, claims by other hosts, and the problems of all nodes; ? lists the keys. Says when it loses a "
-        "node, and tries it again every 5 s.",
+        "answers for it, claims by other hosts, and the problems of all nodes; ? lists the keys. Says when it loses "
+        "contact with a node, and tries again every 5 s.",
         lazily("kubectl.watch", "watch"),
         (_add_cluster, _add_nodes, partial(add_interval, default_s=2.0)),
     ),
@@ -170,7 +170,7 @@ _COMMANDS = (
         "doctor",
         "check all nodes for problems with VIPs",
         "Runs `arpguard doctor` on each node, and shows the nodes and their problems, worst first; a problem that "
-        "several nodes share takes one line. Changes nothing. Exit code 1: a check is bad, or a node did not "
+        "several nodes share takes one line. Changes nothing. Exit code 1: a check failed, or a node did not "
         "answer.",
         lazily("kubectl.doctor", "run_doctor"),
         (partial(_add_cluster, timeout_s=60.0), _add_nodes, _add_no_ask, add_output),
@@ -196,8 +196,9 @@ _COMMANDS = (
     Subcommand(
         "uninstall",
         "remove the agents and the guard from the cluster",
-        "Does what `arpguard uninstall` does: deletes the DaemonSet so that each agent removes its guard, waits for "
-        "that, removes leftover Leases, and names the nodes that may still have a guard. Exit code 1: the agents did "
+        "Does what `arpguard uninstall` does: deletes the DaemonSet (so that each agent removes its guard), waits "
+        "until all agents are gone, removes the Leases that they left, and names the nodes that may still have a "
+        "guard. Exit code 1: the agents did "
         "not stop in time, or a node may still have a guard.",
         lazily("uninstall", "run_users_uninstall"),
         (partial(_add_cluster, timeout_s=120.0),),

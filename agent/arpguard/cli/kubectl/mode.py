@@ -41,7 +41,7 @@ def run_mode(options: argparse.Namespace) -> int:
     late = [each for each in heard if not _has_followed(each, options.mode)]
     if not late:
         return exits.OK
-    verdict = f"{len(late)} of {counted(len(heard), 'node')} not in mode {options.mode}"
+    verdict = f"{len(late)} of {counted(len(heard), 'node')} are not in mode {options.mode}"
     print(f"\n{render.bad(verdict)}")
     return exits.NOT_RIGHT
 

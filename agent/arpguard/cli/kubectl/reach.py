@@ -99,7 +99,7 @@ class ReachedAgents:
             async with asyncio.timeout(self.timeout_s):
                 ended = await self.stream(pod, words, take)
         except TimeoutError:
-            why = f"no answer within {self.timeout_s:g} s: is the node up? --timeout allows more"
+            why = f"no answer within {self.timeout_s:g} s: is the node up? To wait longer, give --timeout"
             return Said(pod, error=why, exit_code=exits.UNREACHABLE, has_run=bool(out))
         except AskError as error:
             return Said(pod, error=str(error), exit_code=error.exit_code, has_run=bool(out))

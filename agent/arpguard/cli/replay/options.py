@@ -60,7 +60,7 @@ def _add_scene(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="IP",
-        help="this node's address on the link, which replaces a VIP as the sender of outgoing requests (default: a "
+        help="this node's address on the link, to replace a VIP as the sender of outgoing requests (default: a "
         "placeholder)",
     )
 
@@ -86,7 +86,7 @@ def _add_choice_of_frames(parser: argparse.ArgumentParser) -> None:
         "--vlan",
         type=up_to(4094, "a VLAN, 1 to 4094"),
         metavar="VID",
-        help="only frames of this VLAN, judged as if on its VLAN device",
+        help="only frames of this VLAN, judged as if they arrived on its VLAN device",
     )
     frames.add_argument("--all", action="store_true", help="also show decisions that are not about a VIP")
     frames.add_argument("--vip", type=_address, metavar="IP", help="show only decisions about this VIP")

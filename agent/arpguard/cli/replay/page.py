@@ -331,7 +331,7 @@ def _notes_about_owners(story: Story) -> Iterator[str]:
             "which node the cluster elected; --owner ADDRESS=NODE assumes one"
         )
     if scene.owners:
-        yield "replay assumes that each node named by --owner is elected, and that its fence has not passed"
+        yield "replay assumes that each node named by --owner is elected, and that its fence has not expired"
 
 
 def _notes_about_macs(story: Story) -> Iterator[str]:
@@ -364,14 +364,14 @@ def _notes_about_frames(ledger: Ledger) -> Iterator[str]:
     if ledger.tagged:
         yield (
             f"{ledger.tagged:,} frames with VLAN tags pass, as they do on the parent link; --vlan VID judges them as "
-            "that VLAN's device would"
+            "on that VLAN's device"
         )
     if ledger.passed[Passed.OTHER_TYPE]:
         types = _some(map(str, ledger.linktypes))
         yield f"replay reads only Ethernet frames, even in Linux cooked captures: it skipped those of link type {types}"
     missed = ledger.guarded.missed + ledger.others.missed
     if missed:
-        yield f"too many addresses and MACs to count them all: {missed:,} claims are in no table"
+        yield f"too many addresses and MACs to count them all: {missed:,} claims are missing from the tables"
 
 
 def _verdict(ledger: Ledger) -> str:

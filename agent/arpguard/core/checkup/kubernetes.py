@@ -23,7 +23,7 @@ def kube_proxy(picture: Picture) -> Iterator[Finding]:
     cluster = needed(picture.snapshot.cluster)
     proxy = needed(cluster.kube_proxy)
     if proxy.mode != _IPVS:
-        yield ok(f"mode {proxy.mode or 'iptables (the default)'}: it binds no address")
+        yield ok(f"mode {proxy.mode or 'iptables (the default)'}: kube-proxy binds no address in this mode")
     else:
         yield from _ipvs(picture, cluster, strict=proxy.strict_arp)
 
@@ -46,7 +46,8 @@ def announcers(picture: Picture) -> Iterator[Finding]:
         f"not read: {unread}",
         why=f"VIPs that follow an announcer: {len(followers)}; a node answers only for those whose Service "
         "has an annotation that names a node",
-        fix="install the announcer, or give the agent the rights: deploy/components has a component for each announcer",
+        fix="install the announcer, or give the agent the rights to read its objects: deploy/components has a "
+        "component for each announcer",
     )
 
 
@@ -64,8 +65,8 @@ def vouching(picture: Picture) -> Iterator[Finding]:
     for problem in told:
         yield bad(
             problem.removeprefix(_OF_VOUCHING),
-            why="until this is fixed, other nodes replace a dead one only after its lease, not after the voucher's "
-            "timeout (about a second)",
+            why="until this is fixed, other nodes replace a dead one only when its lease has expired, not after the "
+            "voucher's timeout (about a second)",
             fix="see `arpguard status`, and the agent's log",
         )
 
@@ -73,7 +74,8 @@ def vouching(picture: Picture) -> Iterator[Finding]:
     if is_too_fast:
         yield warn(
             "profile fast on a virtual machine",
-            why="a migration may stop the machine, clock and all, for longer than the margin of 200 ms: then two nodes "
+            why="a live migration can stop the machine, clock and all, for longer than the margin of 200 ms: then two "
+            "nodes "
             "answer",
             fix="leave lease.vouching.profile out, or set it to slow",
         )

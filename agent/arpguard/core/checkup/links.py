@@ -16,7 +16,7 @@ def interfaces(picture: Picture) -> Iterator[Finding]:
     """Whether the configuration's selectors name links that can be guarded."""
     if not picture.snapshot.source:
         links = listed(link.name for link in picture.facing)
-        yield ok(f"no configuration was given; neighbours may ask for VIPs on {links or 'no link'}")
+        yield ok(f"no configuration was given; neighbours can ask for VIPs on {links or 'no link'}")
         return
 
     if picture.choice.problems:
@@ -115,8 +115,9 @@ def foreign_programs(picture: Picture) -> Iterator[Finding]:
             yield bad(
                 f"{listed(map(_shown, before))} runs before the guard",
                 link.name,
-                "the guard does not see frames that this program drops or takes, nor stop those that it accepts",
-                "make it attach behind the guard, or restart the agent: that puts the guard first (TCX)",
+                "the guard does not see frames that this program drops or takes, and cannot stop frames that this "
+                "program accepts",
+                "make that program attach behind the guard, or restart the agent, which then attaches first (TCX)",
             )
         else:
             yield ok(
@@ -190,14 +191,14 @@ def xdp(picture: Picture) -> Iterator[Finding]:
             yield warn(
                 f"{link.kind or 'hardware'}: {why}",
                 link.name,
-                "no answer may reach the client" if link.kind == "veth" else "the guard uses tc there instead",
+                "answers may never reach the client" if link.kind == "veth" else "the guard uses tc there instead",
                 "set `datapath: auto`, or use a NIC with native XDP",
             )
 
 
 def _no_xdp(picture: Picture, link: Link) -> str:
     if link.kind == "veth":
-        return "answers by XDP are lost unless the peer runs native XDP, too"
+        return "answers by XDP are lost unless the veth's peer runs native XDP, too"
     if refusal := xdp_refusal(link):
         return refusal
     if link.kind:

@@ -59,7 +59,8 @@ def _without_mode(picture: Picture) -> Iterator[Finding]:
 def _no_agent(snapshot: Snapshot, absent: Unread) -> Finding:
     return warn(
         f"the guard is in the kernel, but no agent runs ({absent.why})",
-        why="the guard stays as it is: elected VIPs fall silent at their fence, and new links and VIPs are ignored",
+        why="the guard stays as it is: elected VIPs fall silent when the fence expires, and new links and VIPs are "
+        "not guarded",
         fix="start the agent",
         commands=_start(snapshot),
     )
@@ -104,7 +105,8 @@ def tcx(picture: Picture) -> Iterator[Finding]:
     else:
         yield warn(
             "no TCX (needs Linux 6.6): the guard attaches by clsact filters",
-            why="a TCX program, or a filter with a lower priority number, that is attached later runs before the guard",
+            why="a TCX program or a filter with a lower priority number runs before the guard, even if it is attached "
+            "later",
             fix="run the check foreign-programs again after you install other programs, or use a newer kernel",
         )
 
@@ -118,7 +120,7 @@ def bpffs(picture: Picture) -> Iterator[Finding]:
     yield warn(
         f"{pin_dir} is not on a BPF file system",
         why="the agent mounts one when it starts, and nothing can be pinned there before; in a container, that mount "
-        "is lost with the container, unless the host's file system is mounted there",
+        "is lost with the container, unless the host's BPF file system is mounted there",
         fix="mount one",
         commands=(shell("mount", "-t", "bpf", "bpf", "/sys/fs/bpf"),),
     )

@@ -32,7 +32,7 @@ def _too_silent(picture: Picture, link: Link) -> Finding | None:
 
     commands = picture.sysctls.set("ipv4/arp_ignore", link.name, 0)
     if value == _IGNORES_ALL:
-        why = "the kernel answers no ARP request here: once neighbours' caches time out, they no longer reach this node"
+        why = "the kernel answers no ARP request here: once their caches time out, neighbours no longer reach this node"
         return bad(f"arp_ignore is {value}", link.name, why, "set it to 0 or 1", commands)
 
     dark = [
@@ -48,7 +48,7 @@ def _too_silent(picture: Picture, link: Link) -> Finding | None:
         f"arp_ignore is {value}: the kernel does not answer for {listed(dark)}, bound on {picture.bound_on(dark[0])}",
         link.name,
         "the guard leaves the answer to this node's kernel (delegated), which does not answer",
-        "set it to 0, or bind the address on the link",
+        "set arp_ignore to 0, or bind the address on the link",
         commands,
     )
 
@@ -72,8 +72,8 @@ def _set_in_vain(picture: Picture, link: Link) -> Finding | None:
     return warn(
         f"arp_ignore is set on {devices} and 0 on {link.name}",
         link.name,
-        "only the setting of the link that receives the request counts, or that of `all`",
-        f"set it on {link.name}",
+        "the larger of two settings counts: that of `all` and that of the link that receives the request",
+        f"set arp_ignore on {link.name}",
         picture.sysctls.set("ipv4/arp_ignore", link.name, 1),
     )
 
@@ -116,7 +116,7 @@ def _loop(picture: Picture, link: Link, vips: Sequence[Address]) -> Finding:
         link.name,
         f"{state} comes back from the LVS director, is accepted although its source is this node's own address, and is "
         "forwarded to the director again, round and round until its TTL is 0",
-        "turn accept_local off; a real server that needs to reach the VIP itself must have it bound on lo",
+        "turn accept_local off; a real server that itself sends to the VIP must have the VIP bound on lo",
         picture.sysctls.set("ipv4/accept_local", link.name, 0),
     )
 
@@ -146,7 +146,7 @@ def _two_links(picture: Picture, first: Link, second: Link, network: str, open_l
     why = "a request that reaches both is answered twice, with two MACs"
     if bare:
         names = listed(link.name for link in open_links)
-        why += f"; so is a request for {listed(dict.fromkeys(bare))}, which no guard silences on {names}"
+        why += f"; so are requests for {listed(dict.fromkeys(bare))}, because no guard silences the kernel on {names}"
 
     return Finding(
         Grade.BAD if bare and picture.guards else Grade.WARN,
@@ -170,7 +170,7 @@ def rp_filter(picture: Picture) -> Iterator[Finding]:
             yield bad(
                 f"rp_filter is 1, and the route back to {link.name}'s own subnet goes through {other}",
                 link.name,
-                "the kernel drops what comes in here, ARP requests included; the guard may answer all the same",
+                "the kernel drops what comes in here, ARP requests included; the guard can still answer requests",
                 "set rp_filter to 2 (loose), or correct the routes",
                 picture.sysctls.set("ipv4/rp_filter", link.name, 2),
             )
@@ -236,7 +236,7 @@ def ipv6(picture: Picture) -> Iterator[Finding]:
                 found = True
                 yield Finding(
                     grade,
-                    f"{shown(name)} is {wrong}, and neighbours may ask for {listed(near)} here",
+                    f"{shown(name)} is {wrong}, and neighbours can ask for {listed(near)} here",
                     link.name,
                     why,
                     f"set it to {1 - wrong}",
@@ -258,7 +258,11 @@ _IPV6 = (
         "ipv6/suppress_frag_ndisc",
         0,
         Grade.WARN,
-        "the kernel believes neighbour discovery in fragments (RFC 6980), which the guard drops only in enforce mode",
+        (
+            "the kernel accepts fragmented neighbour discovery messages (RFC 6980), which the guard drops only in "
+            "enforce "
+            "mode"
+        ),
     ),
 )
 

@@ -36,7 +36,8 @@ class Result:
 
 CHECKS = (
     Check(
-        vips.vip_bound, "VIPs bound on lo, kube-ipvs0, a dummy or a NIC: would this node's kernel answer, unguarded?"
+        vips.vip_bound,
+        "VIPs bound on lo, kube-ipvs0, a dummy or a NIC: would this node's kernel answer for them without a guard?",
     ),
     Check(vips.kube_ipvs, "addresses on kube-proxy's kube-ipvs0 without a guard"),
     Check(vips.vip_refused, "an externalIP or VIP that is a node's address, a gateway, or the API server's"),
@@ -66,7 +67,7 @@ CHECKS = (
     Check(kubernetes.announcers, "objects of other announcers that `owner: follow` needs"),
     Check(
         kubernetes.vouching,
-        "obstacles to vouching: the Secret, the EtherType, a profile that is too fast",
+        "obstacles to vouching: the Secret, the EtherType, a lease.vouching.profile that is too fast for this machine",
     ),
     Check(node.agent, "whether the guard is in place, and what its agent reports"),
     Check(links.one_agent, "two agents, or two guards, on one node"),

@@ -20,7 +20,7 @@ _SILENT_OWNER = {
     OwnerKind.NODE: "its owner is the node {node}: check whether the agent runs there, or name another owner",
     OwnerKind.EXTERNAL: "its owner is a host outside the cluster: bring that host up, or name another owner",
     OwnerKind.ELECT: "the cluster elects its owner: `arpguard explain` shows each candidate, and what it lacks",
-    OwnerKind.KEEPALIVED: "its owner is the node whose keepalived is MASTER: check whether keepalived runs on one",
+    OwnerKind.KEEPALIVED: "its owner is the node whose keepalived is MASTER: check whether keepalived runs on any node",
     OwnerKind.FOLLOW: "its owner is the node that another announcer chose ({node}): check whether that announcer runs",
 }
 
@@ -142,7 +142,8 @@ def vip_leaks(picture: Picture) -> Iterator[Finding]:
             starts = _starting_helps(picture, vips)
             value = picture.sysctls.effective("ipv4/arp_announce", link.name)
             yield bad(
-                f"arp_announce is {value}: traffic from {listed(vips)} sends ARP requests with that sender",
+                f"arp_announce is {value}: for traffic from {listed(vips)} the kernel sends ARP requests with that "
+                "sender",
                 link.name,
                 "neighbours then take this node for the owner",
                 "guard the VIPs, or make the kernel use the link's own address as sender",
@@ -154,7 +155,7 @@ def vip_leaks(picture: Picture) -> Iterator[Finding]:
             f"{link.name}: arp_announce {picture.sysctls.effective('ipv4/arp_announce', link.name)}"
             for link in picture.facing
         )
-        yield ok(f"no ARP request has a VIP as its sender ({values or 'no link faces one'})")
+        yield ok(f"no ARP request has a VIP as its sender ({values or 'no link faces a VIP'})")
 
 
 def _leaks_on(picture: Picture, vip: Address, link: Link) -> bool:
@@ -255,7 +256,9 @@ def vip_on_wire(picture: Picture) -> Iterator[Finding]:
         link = picture.surroundings.link(ifindex)
         yield unknown(f"not asked there: {why}", link.name if link else "")
     if wire.left_out:
-        yield unknown(f"{wire.left_out} more VIPs were not asked for: ask with `arpguard whohas ADDRESS`")
+        yield unknown(
+            f"{wire.left_out} more VIPs were not checked on the wire: check them with `arpguard whohas ADDRESS`"
+        )
     yield from summed_up(list(_heard(picture, wire)), "no VIP to ask for")
 
 
@@ -329,7 +332,7 @@ def _to_somebody(picture: Picture, vip: Address) -> tuple[str, tuple[str, ...]]:
     """The fix for a VIP that no host answers for: an owner, or what keeps its owner from answering."""
     known = picture.vips.get(vip)
     if known is None:
-        return "give it an owner: name it in `vips:`, or use a Service whose owner is elected", ()
+        return "give the VIP an owner: list the VIP in `vips:`, or use a Service whose owner is elected", ()
     if _starting_helps(picture, [vip]):
         return "start the guard", (picture.snapshot.start,)
     return _SILENT_OWNER[known.owner.kind].format(node=known.owner.node or "none yet"), ()
@@ -375,7 +378,7 @@ def _who(mac: MacAddress, names: dict[MacAddress, str]) -> str:
 
 
 _OF_A_NODE = (
-    "two nodes of this cluster answer for it: one has no agent, or a program there answers past its guard",
+    "two nodes of this cluster answer for it: one has no agent, or a program there bypasses its guard",
     "run the guard on that node, and run the doctor there",
 )
 _OF_OUTSIDE = (

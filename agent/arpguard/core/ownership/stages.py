@@ -74,11 +74,11 @@ Stage: TypeAlias = Idle | Claiming | Reading | Confirming | Owned | Draining | R
 class Cause(Enum):
     """Why a claim moves on, as the diagram says it."""
 
-    KEPT = "the kernel has its entry from an agent before"
+    KEPT = "an earlier agent left its entry in the kernel"
     HEARD = "seen, or wanted"
     UNKNOWN = "nothing is known of it"
     FREE = "wanted, and free or own, CAS"
-    OUTSIDE = "a host outside has the VIP, CAS that says so"
+    OUTSIDE = "a host outside has the VIP; a CAS records that"
     TAKEN = "applied, and this node's"
     DONE = "applied"
     FAILED = "conflict, or no clear answer"

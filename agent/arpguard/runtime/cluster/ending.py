@@ -29,7 +29,7 @@ _TERMINATING = "being terminated"  # the words of a kube-apiserver's NamespaceLi
 _KEPT = (
     "the API server refuses to say why this agent has to stop, and the agent's ConfigMap was not deleted recently, so "
     "perhaps the agent only restarts: the guard stays, and this node's elected VIPs fall silent once the fence has "
-    "passed. If arpguard was uninstalled, remove the guard from each node with deploy/cleanup or `arpguard cleanup`"
+    "expired. If arpguard was uninstalled, remove the guard from each node with deploy/cleanup or `arpguard cleanup`"
 )
 
 

@@ -217,7 +217,8 @@ class Granting:
         for news in process.news():
             self._take(news)
         if process.ended:
-            log.warning("the voucher process ended (it had %d terms); starting another", len(self._adopted))
+            nodes = len(self._adopted)
+            log.warning("the voucher process ended (it vouched for, or tested, %d nodes); starting another", nodes)
             self._discard_process()
             self._leases.wake()
 

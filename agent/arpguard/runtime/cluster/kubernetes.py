@@ -288,10 +288,10 @@ class Kubernetes:
         log.info("stopping: %s", end.value)
         if end.removes_guard:
             if not await self._membership.remove(REFUSED_S if end is End.RIGHTS_GONE else LEAVE_S):
-                log.warning("could not delete all Leases of this node in time: delete those that name it")
+                log.warning("could not delete all Leases of this node in time: delete those that name this node")
             await self._owned_by.withdraw(WITHDRAW_S)
         elif not await self._membership.part(self._parting_ns(end), ASK_S):
-            log.warning("the last renewal failed: this node stops answering at its fence")
+            log.warning("the last renewal failed: this node stops answering when its fence expires")
         return end
 
     def _parting_ns(self, end: End) -> int:

@@ -35,6 +35,6 @@ def problems_of_elections(wishes: Wishes, outlook: Outlook) -> Iterator[str]:
         apart = sorted(wishes.apart, key=str)
         pairs = some([f"{outlook.lead(address)} and {address}" for address in apart])
         yield (
-            f"no node is eligible to own both {pairs}, so each is elected by itself: "
+            f"no node is eligible to own both {pairs}, so each gets an owner of its own: "
             "`arpguard explain ADDRESS` says why for each node"
         )

@@ -60,7 +60,7 @@ class Reports:
             yield Notice(self._subject(address), "NobodyEligible", "Elect", note)
         for address in wishes.apart:
             lead = self._outlook.lead(address)
-            note = f"no node is eligible to own both {lead} and {address}: each is elected by itself"
+            note = f"no node is eligible to own both {lead} and {address}, so each gets an owner of its own"
             yield Notice(self._subject(address), "FamiliesApart", "Elect", note)
 
     def _speaks_for(self, subject: Subject, members: Iterable[Member]) -> bool:

@@ -189,7 +189,7 @@ class Renewals:
             self._failing_ns = None
         elif not isinstance(outcome, Conflicted):
             why = getattr(outcome, "reason", "there is none")
-            text = "lease: cannot renew; this node's elected VIPs fall silent at the fence: %s"
+            text = "lease: cannot renew; this node's elected VIPs fall silent when the fence expires: %s"
             self._failed(text, why, at_rest=at_rest)
 
     def unread(self, why: str, *, at_rest: bool) -> None:

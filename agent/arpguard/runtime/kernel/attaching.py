@@ -59,8 +59,8 @@ class Attaching:
 
         hidden = [attachment for attachment in attachments if not await runs_first(attachment)]
         problems.extend(
-            f"{link.name}: another program runs before arpguard at {attachment.hook.name.lower()} and may hide frames "
-            "from it; make that program attach behind arpguard's, or after the agent has started"
+            f"{link.name}: another program runs before arpguard at {attachment.hook.name.lower()} and can hide frames "
+            "from arpguard; make that program attach behind arpguard's, or after the agent has started"
             for attachment in hidden
         )
         return attachments
@@ -86,7 +86,8 @@ class Attaching:
 
         if link.kind == "veth":
             problems.append(
-                f"{link.name}: native XDP on a veth loses its answers, silently, unless the peer runs native XDP too; "
+                f"{link.name}: native XDP on a veth loses its answers, silently, unless the veth's peer runs native "
+                "XDP too; "
                 "use datapath: tc"
             )
         return attachment
@@ -118,4 +119,4 @@ class Attaching:
         replaced = [key for key, attachment in attached.items() if attachment.fresh and key in self._attached]
         if replaced:
             self._state.drift.programs += len(replaced)
-            log.warning("drift: another program detached the guard's programs (%d); attached them again", len(replaced))
+            log.warning("drift: another program detached programs of the guard; attached %d again", len(replaced))

@@ -197,7 +197,7 @@ class Reconciler:
         elif keys:
             changed = [f"{key.vip} on interface {key.ifindex}" for key in sorted(keys, key=lambda key: key.order)]
             self.state.drift.entries += len(changed)
-            log.warning("drift: another program changed entries (%d); restored them: %s", len(changed), some(changed))
+            log.warning("drift: another program changed entries; restored them: %s", some(changed))
 
     def _program(self, basis: Basis, problems: list[str]) -> None:
         last, self._basis = self._basis, basis
