@@ -8,8 +8,9 @@ away again meanwhile.
 
 A host outside cannot be the next owner, so its claims count immediately, with one exception. If another node has the
 VIP, an unknown MAC may be the new one of that node's link, which announces its VIPs before its heartbeat can tell the
-MAC. So such a claim waits for `GRACE_NS`, too, and longer while that node does not renew its heartbeat. So does one
-that is heard while it is not known who has the VIP: an agent that has just started knows no MAC yet.
+MAC. So such a claim waits for `GRACE_NS`, too, and longer while that node does not renew its heartbeat, or the watch
+shows nothing. So does one that is heard while it is not known who has the VIP: an agent that has just started knows no
+MAC yet.
 """
 
 from collections import OrderedDict, deque
@@ -148,6 +149,11 @@ class _Stranger:
     heard_ns: int
     due_ns: int
 
+    def may_be_the_owner(self, found: KnownOwner, unheard: Container[str], now_ns: int) -> bool:
+        """Whether the owner may have told its MAC meanwhile and nobody has read it, or cannot tell it yet."""
+        unread = found.seen_ns is not None and found.seen_ns < self.heard_ns
+        return (unread or self.owner in unheard) and now_ns < self.heard_ns + LONGEST_NS
+
 
 class Strangers:
     """Claims from unknown MACs to VIPs that another node has, or perhaps has, in the order in which they are due."""
@@ -165,12 +171,13 @@ class Strangers:
         """Drops the claims with these MACs: a node of the cluster has them."""
         self._waiting = deque(each for each in self._waiting if each.report.decision.sha not in macs)
 
-    def due(self, unheard: Container[str], now_ns: int) -> list[Report]:
+    def due(self, owner_of: Callable[[Address], KnownOwner], unheard: Container[str], now_ns: int) -> list[Report]:
         """The claims that count from now on. `unheard`: the nodes that do not renew their heartbeats."""
         due = []
         while self._waiting and self._waiting[0].due_ns <= now_ns:
             stranger = self._waiting.popleft()
-            if stranger.owner in unheard and now_ns < stranger.heard_ns + LONGEST_NS:
+            found = owner_of(stranger.report.decision.key.vip)
+            if stranger.may_be_the_owner(found, unheard, now_ns):
                 self._waiting.append(replace(stranger, due_ns=now_ns + GRACE_NS))
             else:
                 due.append(stranger.report)

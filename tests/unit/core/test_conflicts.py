@@ -180,6 +180,10 @@ def test_claims_count_only_once_it_is_known_who_had_the_vip_meanwhile():
     assert report.count == 3
 
 
+def found(owner: KnownOwner):
+    return lambda _vip: owner
+
+
 def waiting(*hosts: int, capacity: int = CAPACITY) -> tuple[Strangers, list[Report | None]]:
     strangers = Strangers(capacity)
     return strangers, [strangers.heard(a_report(START, host=host), "node-2", START) for host in hosts]
@@ -192,8 +196,8 @@ def test_claim_of_a_stranger_waits_for_the_grace_in_which_a_node_may_tell_its_ne
     assert strangers.heard(a_report(START), "node-2", START) is None
     assert strangers.heard(a_report(START + 1), "node-2", START + 1) is None
     assert strangers.next_ns() == START + GRACE_NS
-    assert strangers.due((), START + GRACE_NS - 1) == []
-    assert strangers.due((), START + GRACE_NS) == [a_report(START)]
+    assert strangers.due(found(THEIRS), (), START + GRACE_NS - 1) == []
+    assert strangers.due(found(THEIRS), (), START + GRACE_NS) == [a_report(START)]
     assert strangers.next_ns() == START + 1 + GRACE_NS
 
 
@@ -203,7 +207,7 @@ def test_stranger_that_turns_out_to_be_a_node_never_counts():
 
     strangers.withdraw({a_report(START, host=1).decision.sha})
 
-    assert strangers.due((), START + GRACE_NS) == [a_report(START, host=2)]
+    assert strangers.due(found(THEIRS), (), START + GRACE_NS) == [a_report(START, host=2)]
 
 
 def test_stranger_waits_for_an_owner_that_cannot_tell_its_mac_but_not_for_ever():
@@ -211,18 +215,26 @@ def test_stranger_waits_for_an_owner_that_cannot_tell_its_mac_but_not_for_ever()
     now_ns = START + GRACE_NS
 
     while now_ns < START + LONGEST_NS:
-        assert strangers.due({"node-2"}, now_ns) == []
+        assert strangers.due(found(THEIRS), {"node-2"}, now_ns) == []
         assert strangers.next_ns() == now_ns + GRACE_NS
         now_ns += GRACE_NS
 
-    assert strangers.due({"node-2"}, now_ns) == [a_report(START, host=1)]
+    assert strangers.due(found(THEIRS), {"node-2"}, now_ns) == [a_report(START, host=1)]
+
+
+def test_stranger_waits_until_the_watch_has_shown_something_since():
+    """The owner may have told its new MAC while the watch had stalled."""
+    strangers, _ = waiting(1)
+
+    assert strangers.due(found(replace(THEIRS, seen_ns=START - 1)), (), START + GRACE_NS) == []
+    assert strangers.due(found(replace(THEIRS, seen_ns=START)), (), START + 2 * GRACE_NS) == [a_report(START, host=1)]
 
 
 def test_stranger_that_made_up_macs_crowd_out_counts_now():
     strangers, told = waiting(0, 1, 2, capacity=2)
 
     assert told == [None, None, a_report(START, host=0)]
-    assert strangers.due((), START + GRACE_NS) == [a_report(START, host=1), a_report(START, host=2)]
+    assert strangers.due(found(THEIRS), (), START + GRACE_NS) == [a_report(START, host=1), a_report(START, host=2)]
 
 
 @pytest.mark.parametrize(

@@ -105,7 +105,7 @@ class Judge:
     async def _judge(self) -> None:
         heard, self._heard = self._heard, deque()
         unheard = self._cluster.unheard()
-        waited = self._strangers.due(unheard, boot_ns())
+        waited = self._strangers.due(self._cluster.owner_of, unheard, boot_ns())
         if not heard and not waited:
             return
 
