@@ -100,7 +100,7 @@ def test_missing_right_says_where_it_comes_from(steps, tmp_path):
     [
         ([refusal(503)], UnavailableError, "cannot get secrets"),
         ([refusal(404), refusal(404, "NotFound", "namespaces not found")], NotFoundError, "namespaces not found"),
-        ([refusal(404), refusal(409), refusal(404)], ClusterSecretError, "was deleted just now"),
+        ([refusal(404), refusal(409), refusal(404)], ClusterSecretError, "was deleted while the agent read it"),
         ([there(b"short" * 6)], ClusterSecretError, "has 30 bytes, not 32 or more: delete the Secret and restart"),
     ],
     ids=["away", "no namespace", "deleted", "short"],

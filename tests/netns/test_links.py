@@ -497,7 +497,7 @@ def test_a_link_that_becomes_a_port_is_guarded_until_its_master_is(pair, agent, 
     pair.node.netns.batch(["addr add 10.6.0.1/24 dev bare0"])
     guards(pair, agent, "bare0")
     pair.node.netns.batch(["link set bare0 master br1"])
-    until(lambda: any("bare0 is a port of br1, which carries its" in each for each in problems(agent)), REPAIR_S)
+    until(lambda: any("bare0 is a port of br1, which has the" in each for each in problems(agent)), REPAIR_S)
     guards(pair, agent, "bare0")
     pair.node.netns.batch(["addr del 10.6.0.1/24 dev bare0", "addr add 10.6.0.1/24 dev br1"])
     guards(pair, agent, "br1")

@@ -339,7 +339,8 @@ _PROBLEMS = {
 }
 
 _ASTRAY = (
-    "audit: {vips}: not in the subnet of any guarded link, so no host on these links asks for them: correct the "
+    "audit: {vips}: not in the subnet of any guarded link, so no host on these links asks for such an address: "
+    "correct the "
     "address, or add a route to its network on the right link"
 )
 

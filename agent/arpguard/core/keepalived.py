@@ -310,7 +310,10 @@ def owner_step(owner: Owner, node: str, known: InstanceStates, *, waits: bool) -
     if unknown:
         return f"it is not known whether {instance} is MASTER on {node}, so this node is silent: {unknown}"
     if known.states[instance] is VrrpState.MASTER:
-        return f"keepalived runs on {node} and says that {instance} is MASTER, so the guard lets its answers through"
+        return (
+            f"keepalived runs on {node} and says that {instance} is MASTER, so the guard there passes answers for the "
+            "VIP"
+        )
     return f"keepalived says that {instance} is {known.word(instance)} on {node}, so this node is silent"
 
 

@@ -63,7 +63,11 @@ class Telling:
         """Reports the rest of a kind. The Event has no count: it would become another Event with each change."""
         subject, reason, _own = kind
         problem = f"{SERVICE_SOURCE}{subject.namespace}/{subject.name}: {count} more of its addresses: {reason}"
-        self._tell(kind, problem, "more of its addresses: `arpguard explain ADDRESS` says why for each")
+        self._tell(
+            kind,
+            problem,
+            "more addresses of this Service have this problem: `arpguard explain ADDRESS` says why for each",
+        )
 
     def _tell(self, kind: _Alike, problem: str, note: str) -> None:
         subject, reason, own = kind

@@ -269,7 +269,8 @@ _NODE: tuple[spec.Spec[NodeSample], ...] = (
     spec.Gauge(
         "arpguard_voucher_fence_seconds",
         "Seconds until the kernel ends this node's right to answer, unless its voucher grants it again; 0 once it has "
-        "ended; absent while no VIP here depends on a right that must be renewed, or the kernel is bound to no voucher",
+        "ended; absent while no VIP here depends on a right that must be renewed, or while the kernel is bound to no "
+        "voucher",
         "when it stays 0: nothing comes from the voucher, and the API server does not accept the renewal with which "
         "this node would drop its voucher",
         _voucher_fence,

@@ -503,8 +503,8 @@ UNASKED = config("{}")
     ("settings", "word", "virtual", "expected"),
     [
         (config("lease: {vouching: off}"), SAYS, True, [("skip", "lease.vouching is off")]),
-        (UNASKED, SILENT, True, [("skip", "the cluster is not known: no API server")]),
-        (UNASKED, Unread("hidden"), True, [("skip", "the cluster is not known: no API server")]),
+        (UNASKED, SILENT, True, [("skip", "the doctor does not know the cluster: no API server")]),
+        (UNASKED, Unread("hidden"), True, [("skip", "the doctor does not know the cluster: no API server")]),
         (UNASKED, SAYS, True, [("bad", "no node vouches for this node")]),
         (UNASKED, REFUSED, True, [("skip", "the agent has no right to the Secret, so no node vouches for this one")]),
         (AUTO, SILENT, True, [("ok", "the agent reports no problem with vouching")]),

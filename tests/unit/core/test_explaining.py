@@ -154,7 +154,7 @@ STEPS = [
         {},
         [
             MADE + "keepalived VI_1",
-            "keepalived runs on me and says that VI_1 is MASTER, so the guard lets its answers through",
+            "keepalived runs on me and says that VI_1 is MASTER, so the guard there passes answers for the VIP",
             SUBNET,
             (
                 "so the kernel's entry on eth0 is delegated: another program on this node answers, and the guard "

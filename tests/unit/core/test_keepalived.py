@@ -388,7 +388,7 @@ def test_lists_show_the_state():
     [
         (
             VrrpState.MASTER,
-            "keepalived runs on me and says that VI_1 is MASTER, so the guard lets its answers through",
+            "keepalived runs on me and says that VI_1 is MASTER, so the guard there passes answers for the VIP",
         ),
         (VrrpState.BACKUP, "keepalived says that VI_1 is BACKUP on me, so this node is silent"),
         (None, f"it is not known whether VI_1 is MASTER on me, so this node is silent: {UNSAID}"),

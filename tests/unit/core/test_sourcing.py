@@ -617,7 +617,7 @@ def test_of_a_thousand_addresses_alike_some_are_told():
         collect(*quarrelling(2), config=config).problems
     )
     notes = {notice.note for notice in collected.notices if notice.subject.name == "s01"}
-    assert "more of its addresses: `arpguard explain ADDRESS` says why for each" in notes
+    assert "more addresses of this Service have this problem: `arpguard explain ADDRESS` says why for each" in notes
 
 
 def test_what_is_wrong_with_a_node_is_told_until_it_is_right():

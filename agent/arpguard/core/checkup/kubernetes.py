@@ -92,7 +92,7 @@ def _is_no_matter(picture: Picture, told: Sequence[str]) -> str:
         return ""
     if isinstance(word, AgentWord) and word.lacks_right:
         return "the agent has no right to the Secret, so no node vouches for this one"
-    return f"the cluster is not known: {cluster.why}" if isinstance(cluster, Unread) else ""
+    return f"the doctor does not know the cluster: {cluster.why}" if isinstance(cluster, Unread) else ""
 
 
 def is_of_vouching(problem: str) -> bool:

@@ -99,7 +99,9 @@ def _reached_by_openelb(picture: Picture, eip: Eip) -> Finding:
 
 
 @otherwise(
-    lambda picture: ok(f"no program but the guard's on {listed(link.name for link in picture.facing) or 'no link'}")
+    lambda picture: ok(
+        f"no program other than the guard's on {listed(link.name for link in picture.facing) or 'no link'}"
+    )
 )
 def foreign_programs(picture: Picture) -> Iterator[Finding]:
     """Programs of others on the links, and whether the guard's run before them."""

@@ -319,7 +319,7 @@ def _answered(
             f"{seen}, which is not a node of this cluster",
             str(vip),
             "a host outside the cluster has the address, and loses it as soon as a node answers for it",
-            f"say that its owner is external ({named}): then the guard keeps the cluster silent; or choose an address "
+            f"set the owner to external ({named}): then the guard keeps the cluster silent; or choose an address "
             "that no host has; or find the host by its MAC, if it is an impostor",
         )
 
@@ -378,7 +378,7 @@ def _who(mac: MacAddress, names: dict[MacAddress, str]) -> str:
 
 
 _OF_A_NODE = (
-    "two nodes of this cluster answer for it: one has no agent, or a program there bypasses its guard",
+    "two nodes of this cluster answer for it: one has no agent, or a program on one bypasses the guard",
     "run the guard on that node, and run the doctor there",
 )
 _OF_OUTSIDE = (

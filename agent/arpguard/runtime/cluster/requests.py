@@ -194,7 +194,7 @@ class Renewals:
 
     def unread(self, why: str, *, at_rest: bool) -> None:
         """A read of this node's heartbeat failed."""
-        self._failed("lease: cannot read this node's heartbeat, so cannot renew: %s", why, at_rest=at_rest)
+        self._failed("lease: cannot read this node's heartbeat, so cannot renew it: %s", why, at_rest=at_rest)
 
     def _failed(self, text: str, why: str, *, at_rest: bool) -> None:
         """A node at rest owns nothing, and its lease outlasts a late answer: that is not a problem yet."""

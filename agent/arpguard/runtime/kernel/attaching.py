@@ -119,4 +119,4 @@ class Attaching:
         replaced = [key for key, attachment in attached.items() if attachment.fresh and key in self._attached]
         if replaced:
             self._state.drift.programs += len(replaced)
-            log.warning("drift: another program detached programs of the guard; attached %d again", len(replaced))
+            log.warning("drift: another program detached the guard's programs; attached %d again", len(replaced))

@@ -37,7 +37,7 @@ class Pinned:
         """Pins again what other programs have unpinned."""
         repinned = loader.keep_pinned(self.pin_dir, self._pins)
         if repinned:
-            log.warning("drift: another program removed pins; pinned %d again", repinned)
+            log.warning("drift: another program removed pins; restored %d", repinned)
 
     def discard_others(self) -> None:
         """Unpins other builds, and maps of other layouts: these maps have everything by now."""
