@@ -130,6 +130,7 @@ def test_status_without_an_agent_leaves_out_what_only_an_agent_knows():
 
     assert "pinned objects, read by arpguard" in text
     assert "only a running agent knows of problems" in text
+    assert "problems unknown" in text.splitlines()[0]
     assert "no problems" not in text
     assert re.search("^fence +not needed$", text, re.MULTILINE)
     assert not any(word in text for word in ("config", "lease", "kubernetes", "drift", "this agent"))
@@ -231,6 +232,23 @@ def test_lines_of_a_stream_make_room_for_what_comes(ago, monkeypatch):
     assert first.index("answered") == second.index("answered")
 
 
+def test_lines_of_a_stream_stand_below_their_titles_whichever_family_comes(ago, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
+    decision = pb.Decision()
+    decision.CopyFrom(DECISION)
+    decision.last_time.CopyFrom(ago(0))
+    decision.vip, decision.op = "2001:db8:1234:5678::10", "advertisement"
+    lines = tables.DecisionLines([decision])
+    head = lines.head()
+    text = lines.text(pb.WatchDecisionsResponse(decision=decision))
+    unforeseen = tables.DecisionLines()
+
+    assert text.index(decision.sha) == head.index("FROM")
+    decision.vip = "2001:db8::10"
+    head = unforeseen.head()
+    assert unforeseen.text(pb.WatchDecisionsResponse(decision=decision)).index(decision.sha) == head.index("FROM")
+
+
 @pytest.mark.parametrize("mode", [pb.MODE_OBSERVE, pb.MODE_ENFORCE])
 def test_lines_of_a_stream_stand_below_their_titles_in_both_modes(mode, ago):
     lines, decision = tables.DecisionLines(), pb.Decision()
@@ -311,7 +329,7 @@ def test_explanation_tells_the_owners_mac_and_that_a_fence_is_needed():
         (
             pb.FATE_ANSWERED,
             {"op": "advertisement", "spa": "2001:db8::10", "sha": "02:00:00:00:00:01", "tpa": "100::1"},
-            "back: 2001:db8::10 is-at 02:00:00:00:00:01",
+            "back: is-at 02:00:00:00:00:01",
         ),
         (
             pb.FATE_CHANGED,
@@ -325,6 +343,46 @@ def test_frames_of_neighbour_discovery_are_told_as_shortly_as_arp(fate, facts, s
     answer = pb.ExplainVipResponse(links=[pb.LinkExplanation(link="eth0", frames=[frame])])
 
     assert any(line.endswith(said) for line in lines_of(explanation("2001:db8::10", answer)))
+
+
+def test_what_an_owner_answers_is_whole_on_a_narrow_page(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    frame = {
+        "operation": pb.OPERATION_REQUEST,
+        "verdict": pb.VERDICT_ANSWER,
+        "reason": pb.REASON_ANSWERED,
+        "fate": pb.FATE_ANSWERED,
+        "result": {"text": "198.51.100.50 is-at 02:00:00:00:00:01", "spa": "198.51.100.50"},
+    }
+    sent = {"operation": pb.OPERATION_OUT_REQUEST, "reason": pb.REASON_EGRESS_OWNER, "fate": pb.FATE_PASSED}
+    answer = pb.ExplainVipResponse(links=[pb.LinkExplanation(link="eth0", frames=[frame, sent])])
+
+    assert "back: is-at 02:00:00:00:00:01" in explanation("198.51.100.50", answer)
+
+
+def test_on_a_narrow_page_an_address_and_a_figure_are_whole_or_not_there(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    how = [{"hook": hook, "how": "tcx", "program_id": 19287} for hook in (pb.HOOK_TC_INGRESS, pb.HOOK_TC_EGRESS)]
+    addresses = ["198.51.100.1/24", "2001:db8:51::1/64", "fe80::ff:fe00:1/64"]
+    link = {"name": "eth0", "up": True, "mac": "02:00:00:00:00:01", "vips": 3, "attachments": how}
+    (_, line) = lines_of(tables.links([pb.Link(**link, addresses=addresses)]))
+    counts = [
+        {"reason": pb.REASON_ANSWERED, "enforced": 16},
+        {"reason": pb.REASON_EGRESS_OWNER, "enforced": 15},
+        {"reason": pb.REASON_UNVERIFIED_CLAIM, "enforced": 12},
+    ]
+    (_, row) = lines_of(
+        tables.vips(pb.ListVipsResponse(vips=[pb.Vip(address="198.51.100.50", owner="node-1", reasons=counts)]))
+    )
+
+    assert line.endswith("  198.51.100.1/24 …")
+    assert row.endswith("answered=16 egress_owner=15 …")
+
+
+def test_no_claims_is_told_in_lines_that_fit(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+
+    assert max(map(len, lines_of(tables.no_conflicts("")))) <= 80
 
 
 def test_times_in_words(ago):
