@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 
 from arpguard.cli import client, documents, everywhere, exits
 from arpguard.cli.client import AgentQuestions, every_page
-from arpguard.cli.render import Styled, bad, clean, good, table
+from arpguard.cli.render import Styled, bad, clean, good, paragraphs, table
 from arpguard.cli.tables import claimant
 from arpguard.cli.targets import target
 from arpguard.cli.words import NONE, counted, seconds_since, span
@@ -50,7 +50,7 @@ def is_right(answer: pb.ListAuditsResponse) -> bool:
 def audits(answer: pb.ListAuditsResponse) -> str:
     """The results, wrong ones first, and a summary."""
     rows = [row for found in _wrong_first(answer.audits) for row in _rows(found)]
-    return f"{table(_COLUMNS, rows, yielding='OWNER')}\n\n{_verdict(answer.audits)}" if rows else _NOTHING
+    return f"{table(_COLUMNS, rows, yielding='OWNER')}\n\n{_verdict(answer.audits)}" if rows else paragraphs(_NOTHING)
 
 
 def _of_nodes(answers: Sequence[tuple[str, pb.ListAuditsResponse]]) -> str:

@@ -36,7 +36,7 @@ def cluster_facts(status: pb.GetStatusResponse) -> Iterator[tuple[str, object]]:
     if not where:
         return
     if status.HasField("lease"):
-        yield "lease", _lease_times(status.lease)
+        yield "lease", _lease_times(status)
     yield "renewal", _renewal(status)
     if message.HasField("vouching"):
         yield from _vouching(message.vouching)
@@ -46,10 +46,15 @@ def cluster_facts(status: pb.GetStatusResponse) -> Iterator[tuple[str, object]]:
     yield "Events", f"{message.events_written} written{dropped}"
 
 
-def _lease_times(lease: pb.Lease) -> str:
+def _lease_times(status: pb.GetStatusResponse) -> str:
+    """The ordinary lease, and why this node's may be another now: its last renewal looks late beside the ordinary."""
+    lease = status.lease
     renewed = f"renewed every {duration(lease.renew_interval)}, margin {duration(lease.margin)}"
     stretched = ", longer than configured because there are many nodes" if lease.stretched else ""
-    return f"{duration(lease.duration)}, {renewed}{stretched}"
+    longer = "" if status.HasField("fence_left") else "; longer while this node holds and claims no VIP"
+    if status.kubernetes.vouching.bound:
+        longer = "; longer while this node is bound to a voucher"
+    return f"{duration(lease.duration)}, {renewed}{stretched}{longer}"
 
 
 def _renewal(status: pb.GetStatusResponse) -> Styled:
@@ -177,7 +182,9 @@ def watch_line(status: pb.GetStatusResponse) -> tuple[str, bool]:
     message = status.kubernetes
     lost = [source.name for source in message.sources if source.lost]
     state = word(message, "state").replace("_", " ") + (f" ({', '.join(lost)})" if lost else "")
-    lease = f"lease {duration(status.lease.duration)} {lease_state(status).text}"
+    # The ordinary lease: that of a bound node is longer, and renewed less often.
+    length = "" if message.vouching.bound else f"{duration(status.lease.duration)} "
+    lease = f"lease {length}{lease_state(status).text}"
     alive = f"{sum(node.alive for node in message.nodes)} of {counted(len(message.nodes), 'node')} alive"
     well = message.state == pb.Kubernetes.STATE_FOLLOWING and not message.renewal_problem and not message.yielding
     well = well and not (status.HasField("voucher_fence_left") and not status.voucher_fence_left.ToNanoseconds())

@@ -2,6 +2,7 @@
 
 import argparse
 import time
+from collections.abc import Sequence
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
@@ -44,8 +45,9 @@ def _ago(seconds: float) -> Timestamp:
 
 def _follow(options: argparse.Namespace, agent: AgentQuestions, wanted: pb.DecisionFilter) -> int:
     """Shows the last --limit decisions, and then each new one; AskError when the agent stops."""
-    wanted = _recent(agent, wanted, options.limit or DEFAULT_PAST)
-    lines = tables.DecisionLines()
+    recent = _recent(agent, wanted, options.limit or DEFAULT_PAST)
+    wanted = _from(recent, wanted, options.limit or DEFAULT_PAST)
+    lines = tables.DecisionLines(recent)
     if options.output == "table":
         print(lines.head(), flush=True)
     for answer in agent.watch_decisions(pb.WatchDecisionsRequest(filter=wanted, include_recent=True)):
@@ -54,14 +56,18 @@ def _follow(options: argparse.Namespace, agent: AgentQuestions, wanted: pb.Decis
     return exits.OK
 
 
-def _recent(agent: AgentQuestions, wanted: pb.DecisionFilter, count: int) -> pb.DecisionFilter:
-    """The filter that selects the latest `count` decisions of the past, and all new ones.
+def _recent(agent: AgentQuestions, wanted: pb.DecisionFilter, count: int) -> Sequence[pb.Decision]:
+    """The latest `count` decisions of the past.
 
     A stream has no deadline: this request also finds out in time that there is no agent.
     """
-    found = every_page(agent.list_decisions, pb.ListDecisionsRequest(filter=wanted), count).decisions
+    return every_page(agent.list_decisions, pb.ListDecisionsRequest(filter=wanted), count).decisions
+
+
+def _from(recent: Sequence[pb.Decision], wanted: pb.DecisionFilter, count: int) -> pb.DecisionFilter:
+    """The filter that selects these `count` decisions, or all where there are fewer, and all new ones."""
     narrowed = pb.DecisionFilter()
     narrowed.CopyFrom(wanted)
-    if len(found) == count:
-        narrowed.since.CopyFrom(found[-1].last_time)
+    if len(recent) == count:
+        narrowed.since.CopyFrom(recent[-1].last_time)
     return narrowed

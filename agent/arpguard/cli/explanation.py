@@ -25,7 +25,10 @@ def _story(address: str, link: pb.LinkExplanation) -> str:
     if link.HasField("entry"):
         blocks.append(facts([("entry", _entry(link.entry))], indent="  "))
     if link.frames:
-        blocks += [table(("FRAME", "VERDICT", "REASON", "THEN"), map(_frame_row, link.frames)), _meanings(link)]
+        blocks += [
+            table(("FRAME", "VERDICT", "REASON", "THEN"), [_frame_row(address, frame) for frame in link.frames]),
+            _meanings(link),
+        ]
     if link.ownership.steps or link.ownership.candidates:
         blocks.append(_why(link.ownership))
     return "\n\n".join(blocks)
@@ -43,8 +46,8 @@ def _entry(entry: pb.Vip) -> str:
     return ", ".join(parts)
 
 
-def _frame_row(frame: pb.FrameExplanation) -> tuple[object, ...]:
-    return _operation(frame), outcome(frame), word(frame, "reason"), _fate(frame)
+def _frame_row(address: str, frame: pb.FrameExplanation) -> tuple[object, ...]:
+    return _operation(frame), outcome(frame), word(frame, "reason"), _fate(address, frame)
 
 
 def _operation(frame: pb.FrameExplanation) -> str:
@@ -52,21 +55,25 @@ def _operation(frame: pb.FrameExplanation) -> str:
     return next((operation.meaning for operation in Operation if operation.value == name), name)
 
 
-def _fate(frame: pb.FrameExplanation) -> str:
-    """What becomes of the frame, in words."""
+def _fate(address: str, frame: pb.FrameExplanation) -> str:
+    """What becomes of a frame about an address, in words."""
     fates = {
         pb.FATE_PASSED: "passes",
         pb.FATE_DROPPED: "dropped",
-        pb.FATE_ANSWERED: f"back: {_said(frame.result)}",
-        pb.FATE_CHANGED: f"as: {_said(frame.result)}",
+        pb.FATE_ANSWERED: f"back: {_said(address, frame.result)}",
+        pb.FATE_CHANGED: f"as: {_said(address, frame.result)}",
     }
     return fates.get(frame.fate, word(frame, "fate"))
 
 
-def _said(frame: pb.Frame) -> str:
-    """What a frame says, in tcpdump's words for ARP: those for neighbour discovery would fill the line."""
+def _said(address: str, frame: pb.Frame) -> str:
+    """What a frame says, in tcpdump's words for ARP: those for neighbour discovery would fill the line.
+
+    The page's own address is left out before a MAC, which would be cut off on a narrow page.
+    """
     asking, telling = f"who-has {frame.tpa} tell {frame.spa}", f"{frame.spa} is-at {frame.sha}"
-    return {"solicitation": asking, "advertisement": telling}.get(frame.op, frame.text)
+    said = {"solicitation": asking, "advertisement": telling}.get(frame.op, frame.text)
+    return said.removeprefix(f"{address} ") if frame.spa == address else said
 
 
 def _meanings(link: pb.LinkExplanation) -> str:

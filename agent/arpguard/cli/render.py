@@ -17,6 +17,7 @@ WIDEST = 1 << 16
 _NARROWEST = 80  # below, the terminal wraps: there is nothing left to shorten
 _GAP = "  "
 _WHOLE = frozenset({"VIP", "MAC", "FROM", "CLAIMED BY"})  # half an address is useless
+_LISTS = frozenset({"ADDRESSES", "DECISIONS"})  # cut between words: part of an address or a number says another thing
 _ADDRESS_WIDTH = 39  # of the longest IPv6 address: a longer text is not an address
 _BOLD, _RED, _GREEN, _YELLOW, _RESET = "\x1b[1m", "\x1b[31m", "\x1b[32m", "\x1b[33m", "\x1b[0m"
 
@@ -54,6 +55,15 @@ def shortened(text: str, width: int) -> str:
     while _columns_of(kept) > width - 1:
         kept = kept[:-1]
     return kept + "…"
+
+
+def _cut(text: str, width: int, *, between_words: bool) -> str:
+    """`text` in at most `width` columns; only whole words of it, if that leaves any."""
+    if between_words and _columns_of(text) > width:
+        kept = wrapped(text, max(width - 2, 1))[0]
+        if text.startswith(f"{kept} "):
+            return f"{kept} …"
+    return shortened(text, width)
 
 
 def page_width() -> int:
@@ -118,9 +128,15 @@ class Columns:
 
     def line(self, row: Sequence[object]) -> str:
         """A row as a line."""
-        cells = list(zip(row, self._widths, self._numbers, strict=True))
-        shown = (cells[index] for index in self._shown)
-        return _GAP.join(_padded(_cell(value), width, right=right) for value, width, right in shown).rstrip()
+        cells = [self._in_column(index, _cell(row[index])) for index in self._shown]
+        return _GAP.join(cells).rstrip()
+
+    def _in_column(self, index: int, cell: Styled) -> str:
+        width = self._widths[index]
+        text = _cut(cell.text, width, between_words=self._head[index].text in _LISTS)
+        blanks = " " * (width - _columns_of(text))
+        styled = str(Styled(text, cell.style))
+        return blanks + styled if self._numbers[index] else styled + blanks
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]], yielding: str = "", spare: Sequence[str] = ()) -> str:
@@ -154,6 +170,11 @@ def wrapped(text: str, width: int) -> list[str]:
     return lines
 
 
+def paragraphs(text: str) -> str:
+    """Lines of text, each broken where the page ends."""
+    return "\n".join(line for paragraph in text.split("\n") for line in wrapped(paragraph, page_width()))
+
+
 def _in_colour() -> bool:
     """https://no-color.org: any value but the empty one refuses."""
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
@@ -161,13 +182,6 @@ def _in_colour() -> bool:
 
 def _cell(value: object) -> Styled:
     return Styled(clean(value.text), value.style) if isinstance(value, Styled) else Styled(clean(str(value)))
-
-
-def _padded(cell: Styled, width: int, *, right: bool) -> str:
-    text = shortened(cell.text, width)
-    blanks = " " * (width - _columns_of(text))
-    styled = str(Styled(text, cell.style))
-    return blanks + styled if right else styled + blanks
 
 
 def _pieces(text: str, width: int) -> Iterator[str]:

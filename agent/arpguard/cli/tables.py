@@ -15,6 +15,7 @@ from arpguard.cli.render import (
     facts,
     good,
     page_width,
+    paragraphs,
     shortened,
     strong,
     table,
@@ -47,12 +48,14 @@ DECISION_COLUMNS = ("TIME", "LINK", "VIP", "VERDICT", "REASON", "OP", "FROM")
 # What a narrow page can do without, in this order: the others say the same, or it is seldom another.
 SPARE_OF_CONFLICTS = ("REASON", "LINK", "REPORTS")
 SPARE_OF_DECISIONS = ("OP", "LINK", "COUNT")
-_AGENTS_PROBLEMS = "only a running agent knows of problems"
-_NOT_ASKED = "pinned objects, read by arpguard {}"
+_AGENTS_PROBLEMS = "problems unknown"
+_NOT_ASKED = "pinned objects, read by arpguard {}; only a running agent knows of problems"
 _USUAL_OUTCOME = ("would suppress", "egress_not_owner", "request", ZERO_MAC)
 _USUAL_DECISION = ("00:00:00", "eth0", "255.255.255.255", *_USUAL_OUTCOME)
+_LONGEST_OP = "advertisement"
+_ROOM_FOR_NEIGHBOUR_DISCOVERY = 110  # columns; a narrower page would lose the operation
 _NAME_WIDTH = 40
-_ROOM_FOR_SERVICES = 100  # columns; on a narrower page addresses would be cut
+_ROOM_FOR_ALL = 100  # columns; on a narrower page addresses would be cut
 _STYLES = {pb.VERDICT_CONFLICT: bad, pb.VERDICT_REPORT: careful}  # a reported claim is perhaps the owner's
 
 
@@ -181,7 +184,8 @@ def links(found: Iterable[pb.Link]) -> str:
         for link in found
     ]
 
-    return table(head, rows, yielding="ADDRESSES") if rows else "no link is guarded"
+    spare = ("DEVICE",) if table_width() < _ROOM_FOR_ALL else ()
+    return table(head, rows, "ADDRESSES", spare) if rows else "no link is guarded"
 
 
 def reasons(counts: Sequence[pb.ReasonCount]) -> str:
@@ -203,7 +207,7 @@ def vip_table(head: tuple[str, ...], found: Sequence[tuple[tuple[str, ...], pb.V
     """VIPs, each with the cells before it, of `head`; their Services where there are any, and room for them."""
     if not found:
         return nothing("VIP", filters, "is guarded")
-    with_services = table_width() >= _ROOM_FOR_SERVICES and any(_service(vip) for _, vip in found)
+    with_services = table_width() >= _ROOM_FOR_ALL and any(_service(vip) for _, vip in found)
     columns = {title: cell for title, cell in _VIP_COLUMNS.items() if title != "SERVICE" or with_services}
     rows = [(*before, *(cell(vip) for cell in columns.values())) for before, vip in found]
     return table((*head, *columns), rows, yielding="DECISIONS")
@@ -332,11 +336,18 @@ def decision_row(found: pb.Decision) -> tuple[object, ...]:
 
 
 class DecisionLines:
-    """Decisions as they come, a line each; equal widths as far as they can be known beforehand."""
+    """Decisions as they come, a line each; equal widths as far as they can be known beforehand.
 
-    def __init__(self) -> None:
+    `recent`: those that come first.
+    """
+
+    def __init__(self, recent: Iterable[pb.Decision] = ()) -> None:
         self._columns = Columns((*DECISION_COLUMNS, "COUNT"), "REASON", SPARE_OF_DECISIONS)
         self._columns.add((*_USUAL_DECISION, ""))
+        for found in recent:
+            self._columns.add((*decision_row(found), ""))
+        if table_width() >= _ROOM_FOR_NEIGHBOUR_DISCOVERY:
+            self._columns.add(("",) * 5 + (_LONGEST_OP, "", ""))
         self._columns.keep()
 
     def head(self) -> str:
@@ -368,7 +379,9 @@ def conflicts(answer: pb.ListConflictsResponse, filters: str = "") -> str:
 
 def no_conflicts(filters: str) -> str:
     """What an empty list of claims does not mean."""
-    return f"{nothing('claim by another host', filters, 'has been heard since the agent started')}\n{UNHEARD}"
+    return paragraphs(
+        f"{nothing('claim by another host', filters, 'has been heard since the agent started')}\n{UNHEARD}"
+    )
 
 
 def conflict_cells(found: pb.Conflict) -> tuple[object, ...]:

@@ -8,7 +8,7 @@ from functools import partial
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from arpguard.cli import documents, exits, screen
+from arpguard.cli import documents, exits, screen, tables
 from arpguard.cli.client import AgentQuestions, Target, connected, every_page
 from arpguard.cli.clustering import owner, watch_line
 from arpguard.cli.polling import Poller, Sample, VipRate
@@ -117,7 +117,7 @@ def _head(target: Target, sample: Sample, width: int) -> Iterator[Text]:
     """The node, its problems, and its state: a low screen has room for the first two lines only."""
     status = sample.status
     if status is not None:
-        yield line(_title(status, sample), width)
+        yield line(_title(status, sample, width), width)
 
     if sample.trouble:
         old = f"; the data shown is {span(time.monotonic() - sample.at_s)} old" if status else ""
@@ -139,17 +139,18 @@ def _head(target: Target, sample: Sample, width: int) -> Iterator[Text]:
         yield line(_account(status), width)
 
 
-def _title(status: pb.GetStatusResponse, sample: Sample) -> Text:
-    fence = f"fence {fences(status)}" if status.HasField("fence_left") else "no fence needed"
+def _title(status: pb.GetStatusResponse, sample: Sample, width: int) -> Text:
+    """What matters most first; a screen without room for both fences has the first one to pass."""
+    left = fences(status) if width >= WIDE else f"{tables.fence(status)} left"
     parts = [
         Text(clean(status.node), "bold"),
         Text(word(status, "mode"), MODE_STYLE.get(status.mode, "")),
         Text(f"up {span(seconds_since(status.start_time))}"),
-        Text(fence),
+        Text(f"fence {left}" if status.HasField("fence_left") else "no fence needed"),
         Text(screen.rate(sample.per_second)),
     ]
     if not problems(status):  # the others have a line of their own
-        parts.append(Text("no problems", "green"))
+        parts.insert(2, Text("no problems", "green"))
     return Text("   ").join(parts)
 
 

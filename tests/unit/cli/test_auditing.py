@@ -149,6 +149,14 @@ def test_nothing_found_yet_says_what_to_do(run, agent):
     assert "`arpguard audit ADDRESS` asks now" in out
 
 
+def test_what_to_do_is_told_in_lines_that_fit(run, agent, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    agent.prepared.answers["ListAudits"] = pb.ListAuditsResponse()
+    _, out, _ = run("audit")
+
+    assert max(map(len, out.splitlines())) <= 80
+
+
 def test_node_that_cannot_ask_says_why(run, agent):
     agent.prepared.answers["AuditVip"] = grpc.StatusCode.FAILED_PRECONDITION, "address: 192.0.2.10: node-1 cannot ask"
 

@@ -47,6 +47,15 @@ def test_page_shows_a_few_findings_of_a_check_and_how_many_more():
     assert page.splitlines()[-1] == "2 checks: 1 ok, 1 bad; --fix-hints prints the commands"
 
 
+def test_page_ends_with_lines_that_fit(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    grades = ("ok", "skip", "bad", "unknown", "warn")
+    last = doctor.page([result(0, Finding(Grade(grade), "seen")) for grade in grades]).rpartition("\n\n")[2]
+
+    assert last.replace("\n", " ").endswith("; --fix-hints prints the commands")
+    assert all(len(line) <= 80 for line in last.splitlines())
+
+
 def test_page_begins_with_the_worst():
     grades = ("ok", "skip", "bad", "unknown", "warn")
     shown = doctor.page([result(0, Finding(Grade(grade), f"seen {grade}")) for grade in grades]).splitlines()

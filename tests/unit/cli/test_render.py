@@ -47,6 +47,16 @@ def test_column_that_yields_is_shortened_down_to_its_title_before_the_others():
     assert none.endswith("o…  dddddddd…")
 
 
+def test_lists_are_cut_between_their_words(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    rows = [("a" * 60, "one=12 two=3456 three=7"), ("a", "b" * 40), ("a", "one=12")]
+    (_, some, long, whole) = lines_of(table(("A", "DECISIONS"), rows, yielding="DECISIONS"))
+
+    assert some.endswith("  one=12 two=3456 …")
+    assert long.endswith("  " + "b" * 17 + "…")
+    assert whole.endswith("  one=12")
+
+
 def test_addresses_are_cut_last_and_only_if_they_are_none(monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     vip, mac = "2001:db8:1234:5678:9abc:def0:1234:5678", "02:00:00:00:00:50"

@@ -130,6 +130,7 @@ def test_status_without_an_agent_leaves_out_what_only_an_agent_knows():
 
     assert "pinned objects, read by arpguard" in text
     assert "only a running agent knows of problems" in text
+    assert "problems unknown" in text.splitlines()[0]
     assert "no problems" not in text
     assert re.search("^fence +not needed$", text, re.MULTILINE)
     assert not any(word in text for word in ("config", "lease", "kubernetes", "drift", "this agent"))
@@ -231,6 +232,23 @@ def test_lines_of_a_stream_make_room_for_what_comes(ago, monkeypatch):
     assert first.index("answered") == second.index("answered")
 
 
+def test_lines_of_a_stream_stand_below_their_titles_whichever_family_comes(ago, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
+    decision = pb.Decision()
+    decision.CopyFrom(DECISION)
+    decision.last_time.CopyFrom(ago(0))
+    decision.vip, decision.op = "2001:db8:1234:5678::10", "advertisement"
+    lines = tables.DecisionLines([decision])
+    head = lines.head()
+    text = lines.text(pb.WatchDecisionsResponse(decision=decision))
+    unforeseen = tables.DecisionLines()
+
+    assert text.index(decision.sha) == head.index("FROM")
+    decision.vip = "2001:db8::10"
+    head = unforeseen.head()
+    assert unforeseen.text(pb.WatchDecisionsResponse(decision=decision)).index(decision.sha) == head.index("FROM")
+
+
 @pytest.mark.parametrize("mode", [pb.MODE_OBSERVE, pb.MODE_ENFORCE])
 def test_lines_of_a_stream_stand_below_their_titles_in_both_modes(mode, ago):
     lines, decision = tables.DecisionLines(), pb.Decision()
@@ -311,7 +329,7 @@ def test_explanation_tells_the_owners_mac_and_that_a_fence_is_needed():
         (
             pb.FATE_ANSWERED,
             {"op": "advertisement", "spa": "2001:db8::10", "sha": "02:00:00:00:00:01", "tpa": "100::1"},
-            "back: 2001:db8::10 is-at 02:00:00:00:00:01",
+            "back: is-at 02:00:00:00:00:01",
         ),
         (
             pb.FATE_CHANGED,
@@ -325,6 +343,46 @@ def test_frames_of_neighbour_discovery_are_told_as_shortly_as_arp(fate, facts, s
     answer = pb.ExplainVipResponse(links=[pb.LinkExplanation(link="eth0", frames=[frame])])
 
     assert any(line.endswith(said) for line in lines_of(explanation("2001:db8::10", answer)))
+
+
+def test_what_an_owner_answers_is_whole_on_a_narrow_page(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    frame = {
+        "operation": pb.OPERATION_REQUEST,
+        "verdict": pb.VERDICT_ANSWER,
+        "reason": pb.REASON_ANSWERED,
+        "fate": pb.FATE_ANSWERED,
+        "result": {"text": "198.51.100.50 is-at 02:00:00:00:00:01", "spa": "198.51.100.50"},
+    }
+    sent = {"operation": pb.OPERATION_OUT_REQUEST, "reason": pb.REASON_EGRESS_OWNER, "fate": pb.FATE_PASSED}
+    answer = pb.ExplainVipResponse(links=[pb.LinkExplanation(link="eth0", frames=[frame, sent])])
+
+    assert "back: is-at 02:00:00:00:00:01" in explanation("198.51.100.50", answer)
+
+
+def test_on_a_narrow_page_an_address_and_a_figure_are_whole_or_not_there(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    how = [{"hook": hook, "how": "tcx", "program_id": 19287} for hook in (pb.HOOK_TC_INGRESS, pb.HOOK_TC_EGRESS)]
+    addresses = ["198.51.100.1/24", "2001:db8:51::1/64", "fe80::ff:fe00:1/64"]
+    link = {"name": "eth0", "up": True, "mac": "02:00:00:00:00:01", "vips": 3, "attachments": how}
+    (_, line) = lines_of(tables.links([pb.Link(**link, addresses=addresses)]))
+    counts = [
+        {"reason": pb.REASON_ANSWERED, "enforced": 16},
+        {"reason": pb.REASON_EGRESS_OWNER, "enforced": 15},
+        {"reason": pb.REASON_UNVERIFIED_CLAIM, "enforced": 12},
+    ]
+    (_, row) = lines_of(
+        tables.vips(pb.ListVipsResponse(vips=[pb.Vip(address="198.51.100.50", owner="node-1", reasons=counts)]))
+    )
+
+    assert line.endswith("  198.51.100.1/24 …")
+    assert row.endswith("answered=16 egress_owner=15 …")
+
+
+def test_no_claims_is_told_in_lines_that_fit(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+
+    assert max(map(len, lines_of(tables.no_conflicts("")))) <= 80
 
 
 def test_times_in_words(ago):
@@ -379,12 +437,34 @@ def status_lines(ago, **changes) -> list[str]:
     return lines_of(tables.status(found))
 
 
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({}, "; longer while this node holds and claims no VIP"),
+        ({"fence_left": {"seconds": 2}}, ""),
+        (
+            {"fence_left": {"seconds": 41}, "kubernetes": {"vouching": {"voucher": "node-3", "bound": True}}},
+            "; longer while this node is bound to a voucher",
+        ),
+    ],
+    ids=["at rest", "ordinary", "bound"],
+)
+def test_status_says_why_the_last_renewal_may_be_older_than_the_ordinary_lease(ago, fields, why):
+    lease = {"duration": {"seconds": 3}, "renew_interval": {"seconds": 1}, "margin": {"seconds": 1}}
+    found = pb.GetStatusResponse(start_time=ago(10), lease=lease, **fields)
+    found.kubernetes.server = "https://192.0.2.1:6443"
+    lines = [" ".join(line.split()) for line in lines_of(tables.status(found))]
+
+    assert f"lease 3s, renewed every 1s, margin 1s{why}" in lines
+
+
 def test_status_tells_of_the_cluster(ago):
     lines = status_lines(ago, renewal_time=ago(5))
     rows = [line.split() for line in lines]
 
     assert "kubernetes  lost https://192.0.2.1:6443, Leases in arpguard" in lines
-    assert "lease       6s, renewed every 0s, margin 0s, longer than configured because there are many nodes" in lines
+    many = "lease       6s, renewed every 0s, margin 0s, longer than configured because there are many nodes;"
+    assert any(line.startswith(many) for line in lines)
     assert "renewal     last sent 5s ago" in lines
     assert "nodes       1 of 2 nodes alive; node-2: its agent has not renewed its lease in time" in lines
     assert "writes      3 claim applied, 2 heartbeat unknown" in lines

@@ -196,7 +196,7 @@ def test_view_of_a_cluster_fits_the_screen(size, text):
         ({"yielding": True}, "kubernetes: following   lease 3s another agent has it   1 of 2 nodes alive"),
         (
             {"vouching": {"voucher": "node-2", "bound": True}},
-            "kubernetes: following   lease 3s not needed   1 of 2 nodes alive   voucher node-2 (bound)",
+            "kubernetes: following   lease not needed   1 of 2 nodes alive   voucher node-2 (bound)",
         ),
         (
             {"vouching": {"voucher": "node-2"}},
@@ -208,6 +208,19 @@ def test_view_of_a_cluster_fits_the_screen(size, text):
 )
 def test_view_tells_of_the_cluster_in_a_line(fields, line):
     assert line in [each.rstrip() for each in drawn(in_cluster(a_sample(), **fields), 120, 40)]
+
+
+def test_title_of_a_vouched_node_is_whole_on_a_narrow_screen():
+    sample = in_cluster(a_sample())
+    sample.status.node, sample.status.problems[:] = "node-1", []
+    sample.status.start_time.FromSeconds(int(time.time()) - 90)
+    sample.status.fence_left.FromNanoseconds(48_700_000_000)
+    sample.status.voucher_fence_left.FromNanoseconds(855_000_000)
+    narrow, wide = (drawn(sample, width, 40)[0] for width in (80, 120))
+
+    assert narrow.startswith("node-1   enforce   no problems   up ")
+    assert narrow.rstrip().endswith("   fence 0.855s left   1,234 frames/s")
+    assert "   fence API 48.7s, voucher 0.855s left   " in wide
 
 
 @pytest.mark.parametrize(("left_ns", "well"), [(None, True), (1, True), (0, False)])

@@ -397,6 +397,32 @@ def test_a_vip_does_not_leak_past_the_guard_nor_from_its_own_link():
     assert grade("vip-leaks", picture(LO, on(ETH0, OWN, f"{VIP}/32"))) == "ok"
 
 
+def test_a_vip_does_not_leak_from_its_owner():
+    assert grade("vip-leaks", picture(BOUND, ETH0, **guarded(Kind.OWNED, mode=Mode.OBSERVE))) == "ok"
+
+
+@pytest.mark.parametrize("kind", [Kind.FOREIGN, Kind.OWNED])
+def test_the_fix_for_a_guarded_vip_that_is_only_observed_is_to_enforce(kind):
+    scene = picture(BOUND, ETH0, wire=heard(OTHER), **guarded(kind, mode=Mode.OBSERVE))
+    enforce = "set `mode: enforce` when `arpguard vips` shows what you expect"
+
+    (found,) = said("vip-on-wire", scene)
+    assert found.grade is Grade.BAD
+    assert found.fix.partition(";")[0] == enforce
+    if kind is Kind.OWNED:
+        assert not found.commands
+    else:
+        assert said("vip-leaks", scene)[0].fix.startswith(enforce)
+
+
+def test_vips_are_told_in_the_order_of_their_addresses():
+    addresses = [ip_address(text) for text in ("2001:db8::2", "192.0.2.52", "192.0.2.51", "2001:db8::1")]
+    entries = {EntryKey(ETH0.ifindex, address): VipEntry(Kind.FOREIGN) for address in addresses}
+    scene = picture(LO, ETH0, guards=(Guard("/pins", running=True, mode=Mode.ENFORCE, entries=entries),))
+
+    assert list(map(str, scene.vips)) == ["192.0.2.51", "192.0.2.52", "2001:db8::1", "2001:db8::2"]
+
+
 # ---- the cluster -------------------------------------------------------------------------------------------------
 
 

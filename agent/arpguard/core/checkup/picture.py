@@ -75,7 +75,7 @@ class Picture:
         for address in (*asked_for, *entries, *self.stray):
             if address not in self.settled and vip_refusal(address) is None:
                 found.setdefault(address, None)
-        return found
+        return {address: found[address] for address in sorted(found, key=address_order)}
 
     @cached_property
     def stray(self) -> tuple[Address, ...]:
@@ -199,7 +199,7 @@ def questions(picture: Picture) -> tuple[tuple[AddressOnLink, ...], int]:
 
     Requests for nodes tell their MACs from strangers'.
     """
-    vips = sorted(picture.vips, key=address_order)
+    vips = list(picture.vips)
     wanted = [*vips[:MAX_ASKED], *list(picture.cluster.node_of)[:MAX_ASKED]]
     asked = [
         AddressOnLink(address, link.ifindex)

@@ -15,6 +15,7 @@ from arpguard.core.offers import offer_of
 from arpguard.model import Link, OwnerKind
 from arpguard.verdict import Kind
 
+_TO_ENFORCE = "set `mode: enforce` when `arpguard vips` shows what you expect"
 # By how the owner is named: why it may be silent, and what to do.
 _SILENT_OWNER = {
     OwnerKind.NODE: "its owner is the node {node}: check whether the agent runs there, or name another owner",
@@ -43,7 +44,7 @@ def _bound(picture: Picture, vip: Address) -> Finding:
             f"bound on {where}; the guard only observes on {_names(observed)}",
             str(vip),
             "each node that has it bound answers, as without the guard",
-            "set `mode: enforce` when `arpguard vips` shows what you expect",
+            _TO_ENFORCE,
         )
 
     covers = [
@@ -96,7 +97,9 @@ def _to_silence(picture: Picture, vip: Address, links: list[Link]) -> tuple[str,
     lines = [line for link in links for line in silencing(picture, link)]
     if not picture.bound_on(vip):
         return "turn proxy_arp off", tuple(lines)
-    words = "guard it (add it to `vips:`); or, if another host should answer, let the kernel answer only for "
+    guarded = any(picture.cover(vip, link) for link in links)
+    words = _TO_ENFORCE if guarded else "guard it (add it to `vips:`)"
+    words += "; or, if another host should answer, let the kernel answer only for "
     return words + "addresses of the link that receives the request", tuple(lines)
 
 
@@ -140,13 +143,14 @@ def vip_leaks(picture: Picture) -> Iterator[Finding]:
         if vips:
             found.append(link)
             starts = _starting_helps(picture, vips)
+            to_guard = _TO_ENFORCE if all(picture.cover(vip, link) for vip in vips) else "guard the VIPs"
             value = picture.sysctls.effective("ipv4/arp_announce", link.name)
             yield bad(
                 f"arp_announce is {value}: for traffic from {listed(vips)} the kernel sends ARP requests with that "
                 "sender",
                 link.name,
                 "neighbours then take this node for the owner",
-                "guard the VIPs, or make the kernel use the link's own address as sender",
+                f"{to_guard}, or make the kernel use the link's own address as sender",
                 (picture.snapshot.start,) if starts else picture.sysctls.set("ipv4/arp_announce", link.name, 2),
             )
 
@@ -163,7 +167,7 @@ def _leaks_on(picture: Picture, vip: Address, link: Link) -> bool:
     if not bound_elsewhere or not leaks(vip, link, picture.sysctls):
         return False
     cover = picture.cover(vip, link)
-    return cover is None or not cover.enforced
+    return cover is None or not (cover.enforced or cover.kind is Kind.OWNED)
 
 
 def kube_ipvs(picture: Picture) -> Iterator[Finding]:
@@ -343,6 +347,8 @@ def _to_one(picture: Picture, vip: Address, link: Link, *, here: bool) -> tuple[
     is_owner = cover.kind is Kind.OWNED if cover else known is not None and not picture.is_of_others(vip)
     if here and (not is_owner or (picture.snapshot.start and not picture.guards)):
         return _to_silence(picture, vip, [link])
+    if here and cover and not cover.enforced:
+        return _TO_ENFORCE, ()
     return "run the guard on every node that answers, or remove the address from the hosts that should not have it", ()
 
 
