@@ -1,6 +1,7 @@
 """One look at a cluster: what is made of odd objects."""
 
 import asyncio
+from contextlib import aclosing
 from ipaddress import ip_address
 
 import pytest
@@ -8,8 +9,14 @@ import pytest
 from arpguard.core.checkup.snapshot import Eip, Followable, KubeProxy, Unread
 from arpguard.core.following import Source
 from arpguard.kube import looking
+from arpguard.kube.client import Client
+from arpguard.kube.connecting import find_access
 from arpguard.kube.errors import Failure, ForbiddenError, NotFoundError, UnavailableError
+from arpguard_lab.apiserver.server import ApiServer, Options
+from arpguard_lab.cluster import objects
+from arpguard_lab.cluster.scene import shipped_manifests
 from support.kube.recordings import OF
+from support.kube.scripted_server import in_loop
 
 
 @pytest.mark.parametrize(
@@ -44,6 +51,21 @@ def test_what_is_no_configuration_of_kube_proxy_is_said_to_be_none(text):
 )
 def test_eips_of_openelb(spec, expected):
     assert looking._eip("p", {"spec": spec}) == expected
+
+
+@pytest.mark.parametrize("texts", [{"other": "mode: observe", "arpguard": "mode: enforce"}, {"other": "mode: observe"}])
+@in_loop
+async def test_configmap_is_read_with_the_rights_that_the_manifests_give_the_agent(tmp_path, texts):
+    rights = objects.moved(shipped_manifests(), "arpguard", "arpguard")
+    path = tmp_path / "kubeconfig"
+    async with ApiServer(Options(tls=False)) as server:
+        server.load([*rights, *(objects.config_map("arpguard", name, text) for name, text in texts.items())])
+        server.enforce_rbac()
+        server.write_kubeconfig(path, "agent", "arpguard/arpguard")
+        async with aclosing(Client(await find_access(path), "node-1")) as client:
+            found = await looking.read_config_map(client, "arpguard", "arpguard")
+
+    assert (found.text if found else None) == texts.get("arpguard")
 
 
 class _Refusing:

@@ -53,7 +53,7 @@ def _lease_times(status: pb.GetStatusResponse) -> str:
     stretched = ", longer than configured because there are many nodes" if lease.stretched else ""
     longer = "" if status.HasField("fence_left") else "; longer while this node holds and claims no VIP"
     if status.kubernetes.vouching.bound:
-        longer = "; longer while this node is bound to a voucher"
+        longer = "; longer while bound to a voucher"
     return f"{duration(lease.duration)}, {renewed}{stretched}{longer}"
 
 
@@ -194,5 +194,7 @@ def watch_line(status: pb.GetStatusResponse) -> tuple[str, bool]:
 def _watched_voucher(message: pb.Kubernetes) -> str:
     if not message.HasField("vouching"):
         return ""
-    named, bound = message.vouching.voucher, "bound" if message.vouching.bound else "not bound yet"
-    return f"   voucher {shortened(named, _NAME_WIDTH)} ({bound})" if named else "   no voucher"
+    if not message.vouching.voucher:
+        return "   no voucher"
+    bound, yet = ("bound", "") if message.vouching.bound else ("not bound", " yet")  # before a name that may be cut off
+    return f"   {bound} to voucher {shortened(message.vouching.voucher, _NAME_WIDTH)}{yet}"

@@ -12,7 +12,7 @@ from arpguard.kube import projections
 from arpguard.kube.client import Client
 from arpguard.kube.errors import ClusterError, JsonObject, NotFoundError
 from arpguard.kube.following import FollowSource, can_read
-from arpguard.kube.listing import read_pages
+from arpguard.kube.listing import Scope, read_pages
 from arpguard.kube.resources import CONFIG_MAPS, NODES, SERVICES, Request, Resource
 
 T = TypeVar("T")
@@ -77,9 +77,17 @@ async def _followable(client: Client, source: FollowSource) -> Followable:
 
 
 async def read_config_map(client: Client, namespace: str, name: str) -> ConfigMap | None:
-    """A ConfigMap; None when it does not exist. Raises ClusterError."""
-    found = await client.find(Request("get", CONFIG_MAPS, namespace, name), _TIMEOUT_S)
-    return projections.config_map(found) if found is not None else None
+    """A ConfigMap; None when it does not exist. Raises ClusterError.
+
+    It is listed by its name: the agent's own right is to list and watch it, and not to get it.
+    """
+    async for page in read_pages(
+        client, CONFIG_MAPS, Scope(namespace, fields=f"metadata.name={name}"), timeout_s=_TIMEOUT_S
+    ):
+        for item in page.items:
+            if isinstance(item, dict) and projections.key_of(item) == (namespace, name):
+                return projections.config_map(item)
+    return None
 
 
 async def read_kube_proxy(client: Client) -> KubeProxy | Unread:

@@ -444,7 +444,7 @@ def status_lines(ago, **changes) -> list[str]:
         ({"fence_left": {"seconds": 2}}, ""),
         (
             {"fence_left": {"seconds": 41}, "kubernetes": {"vouching": {"voucher": "node-3", "bound": True}}},
-            "; longer while this node is bound to a voucher",
+            "; longer while bound to a voucher",
         ),
     ],
     ids=["at rest", "ordinary", "bound"],

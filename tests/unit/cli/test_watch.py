@@ -196,11 +196,11 @@ def test_view_of_a_cluster_fits_the_screen(size, text):
         ({"yielding": True}, "kubernetes: following   lease 3s another agent has it   1 of 2 nodes alive"),
         (
             {"vouching": {"voucher": "node-2", "bound": True}},
-            "kubernetes: following   lease not needed   1 of 2 nodes alive   voucher node-2 (bound)",
+            "kubernetes: following   lease not needed   1 of 2 nodes alive   bound to voucher node-2",
         ),
         (
             {"vouching": {"voucher": "node-2"}},
-            "kubernetes: following   lease 3s not needed   1 of 2 nodes alive   voucher node-2 (not bound yet)",
+            "kubernetes: following   lease 3s not needed   1 of 2 nodes alive   not bound to voucher node-2 yet",
         ),
         ({"vouching": {}}, "kubernetes: following   lease 3s not needed   1 of 2 nodes alive   no voucher"),
     ],
