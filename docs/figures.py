@@ -269,7 +269,7 @@ def _of_commands() -> dict[str, str]:
         "api-operations": f"{_hidden('arpguard.api.answers', '_MAX_OPERATIONS')}",
         "watch-queue": f"{watching.QUEUE_LEN}",
         "watch-most": f"{_hidden('arpguard.cli.watch', '_MOST_VIPS'):,}",
-        "wide": f"{_hidden('arpguard.cli.tables', '_ROOM_FOR_SERVICES')}",
+        "wide": f"{_hidden('arpguard.cli.tables', '_ROOM_FOR_ALL')}",
         "early-wait": f"{build_parser().parse_args(['early', 'FILE']).wait:g} s",
         "sightings-most": f"{sightings.MAX_SIGHTINGS:,}",
         "kubectl-timeout": f"{plugin.timeout:g}",

@@ -22,12 +22,13 @@ def problems(heard: dict) -> list[str]:
     return book.problems
 
 
-def a_bench(problems=(), notes=()) -> SimpleNamespace:
+def a_bench(problems=(), notes=(), reason="") -> SimpleNamespace:
     """A node with these problems, and Events of one Service."""
-    events = [{"reason": "VIPAnsweredByOthers", "note": note} for note in notes]
+    events = [{"reason": reason, "note": note} for note in notes]
     events.append({"reason": "VIPMoved", "note": f"node-2 answers for {VIP}"})
     return SimpleNamespace(
         nodes=["node-1"],
+        agent=lambda _: SimpleNamespace(wait_for=lambda: None),
         status=lambda _: {"problems": list(problems)} if problems else {},
         events=lambda _, name: events if name == "web" else [],
     )
@@ -47,11 +48,12 @@ def test_problem_that_names_a_host_or_a_claim_is_false_unless_two_answered(text)
     assert _wrongly_accused(a_bench([text]), a_watch(VIP)) == set()
 
 
-def test_event_is_as_a_problem_is():
+@pytest.mark.parametrize("reason", ["VIPAnsweredByOthers", "VIPConflict", "VIPSplitBrain"])
+def test_event_is_as_a_problem_is(reason):
     note = f"on eth0 of node-2, {MAC} answers for {VIP}, which node-1 has"
 
-    assert _wrongly_accused(a_bench(notes=[note]), a_watch()) == {note}
-    assert _wrongly_accused(a_bench(notes=[note]), a_watch(VIP)) == set()
+    assert _wrongly_accused(a_bench(notes=[note], reason=reason), a_watch()) == {note}
+    assert _wrongly_accused(a_bench(notes=[note], reason=reason), a_watch(VIP)) == set()
 
 
 def test_silence_and_other_problems_accuse_nobody():
