@@ -191,7 +191,7 @@ def _of_the_kernel() -> dict[str, str]:
         "log-first": f"{heard.FIRST_PER_S}",
         "conflicts-memory": f"{heard.CAPACITY:,}",
         "claim-grace": _span(conflicts.GRACE_NS),
-        "stranger-most": _span(conflicts.LONGEST_NS),
+        "stranger": _span(conflicts.PERSISTS_NS),
         "conflicts-kept": f"{heard.CAPACITY}",
         "closed-most": f"{sections.MAX_CLOSED}",
         "interfaces-most": f"{model.MAX_INTERFACES}",

@@ -233,20 +233,27 @@ async def test_mac_that_a_node_had_before_stays_its_own(cluster, neighbours):
 
 
 @in_loop
-async def test_stranger_to_a_vip_of_another_node_counts_after_the_grace(cluster, neighbours):
+async def test_stranger_that_goes_on_claiming_a_vip_of_another_node_counts(cluster, neighbours, monkeypatch):
+    monkeypatch.setattr("arpguard.core.conflicts.PERSISTS_NS", GRACE_NS)
     async with two_nodes(cluster) as (ear, _, _):
         hearer = Ear(ear.other, ear.side)
         hearer.hear(A, STRANGER)
         await _a_while(GRACE_NS // 2)
+        hearer.hear(A, STRANGER)
+        await _a_while(GRACE_NS)
         assert hearer.told() == []
 
+        hearer.hear(A, STRANGER)
         await until(lambda: hearer.told() == [(A, "outside")])
         assert hearer.side.conflicts.problems(boot_ns())
 
 
 @in_loop
-async def test_claims_of_an_owner_that_could_not_publish_its_mac_in_time_are_withdrawn(cluster, neighbours):
+async def test_claims_of_an_owner_that_could_not_publish_its_mac_in_time_are_withdrawn(
+    cluster, neighbours, monkeypatch
+):
     """As when the API server was away meanwhile."""
+    monkeypatch.setattr("arpguard.core.conflicts.PERSISTS_NS", 0)
     async with two_nodes(cluster) as (ear, _, _):
         owner, hearer = ear.side, Ear(ear.other, ear.side)
         hearer.hear(A, NEW_MAC)

@@ -6,14 +6,13 @@ either the claim was heard again, or this node has had the VIP for longer than `
 the cluster answer. What was heard after the watch last showed anything waits longer: the VIP may have moved there and
 away again meanwhile.
 
-A host outside cannot be the next owner, so its claims count immediately, with one exception. If another node has the
-VIP, an unknown MAC may be the new one of that node's link, which announces its VIPs before its heartbeat can tell the
-MAC. So such a claim waits for `GRACE_NS`, too, and longer while that node does not renew its heartbeat, or the watch
-shows nothing. So does one that is heard while it is not known who has the VIP: an agent that has just started knows no
-MAC yet.
+A host outside cannot be the next owner, so its claims count immediately where this node has the VIP. Elsewhere an
+unknown MAC may be the owner's: its link may have got a new one, which it announces before its heartbeat can tell it, or
+this agent has just started and knows no MAC yet. There a stranger's claim counts once the stranger has claimed the VIP
+for `PERSISTS_NS`; the owner hears it, too, and reports it first.
 """
 
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass, replace
 
@@ -25,7 +24,7 @@ from arpguard.units import NS_PER_S
 
 GRACE_NS = 5 * NS_PER_S  # longer than a lease by default, and than a takeover's three announcements
 AGAIN_NS = NS_PER_S  # a claim that is heard so long after the first cannot be a late frame
-LONGEST_NS = 60 * NS_PER_S  # how long a stranger's claim waits for a heartbeat
+PERSISTS_NS = 60 * NS_PER_S  # far longer than a node needs to publish a new MAC
 FORGET_NS = 300 * NS_PER_S  # how long a claim that does not count yet is remembered
 CAPACITY = 256
 
@@ -140,52 +139,29 @@ class Suspicions:
         return min((known.due_ns for known in self._known.values() if known.due_ns is not None), default=None)
 
 
-@dataclass(frozen=True, slots=True)
-class _Stranger:
-    """A claim from an unknown MAC, and which node had the VIP then."""
-
-    report: Report
-    owner: str
-    heard_ns: int
-    due_ns: int
-
-    def may_be_the_owner(self, found: KnownOwner, unheard: Container[str], now_ns: int) -> bool:
-        """Whether the owner may have told its MAC meanwhile and nobody has read it, or cannot tell it yet."""
-        unread = found.seen_ns is not None and found.seen_ns < self.heard_ns
-        return (unread or self.owner in unheard) and now_ns < self.heard_ns + LONGEST_NS
-
-
 class Strangers:
-    """Claims from unknown MACs to VIPs that another node has, or perhaps has, in the order in which they are due."""
+    """Unknown MACs that claim VIPs which another node has, or perhaps has; at most `CAPACITY`."""
 
     def __init__(self, capacity: int = CAPACITY) -> None:
         self._capacity = capacity
-        self._waiting: deque[_Stranger] = deque()
+        self._heard: OrderedDict[tuple[EntryKey, MacAddress], tuple[int, int]] = OrderedDict()  # first and last
 
-    def heard(self, report: Report, owner: str, now_ns: int) -> Report | None:
-        """Keeps a claim until the grace is over; returns the oldest one if there are too many, which counts now."""
-        self._waiting.append(_Stranger(report, owner, now_ns, now_ns + GRACE_NS))
-        return self._waiting.popleft().report if len(self._waiting) > self._capacity else None
+    def heard(self, report: Report, now_ns: int) -> bool:
+        """A stranger claims a VIP. Returns whether it has done so for long enough to count."""
+        key = report.decision.key, report.decision.sha
+        first_ns, last_ns = self._heard.pop(key, (now_ns, now_ns))
+        if last_ns + FORGET_NS < now_ns:
+            first_ns = now_ns
+
+        self._heard[key] = first_ns, now_ns
+        if len(self._heard) > self._capacity:
+            self._heard.popitem(last=False)
+        return now_ns >= first_ns + PERSISTS_NS
 
     def withdraw(self, macs: Container[MacAddress]) -> None:
-        """Drops the claims with these MACs: a node of the cluster has them."""
-        self._waiting = deque(each for each in self._waiting if each.report.decision.sha not in macs)
-
-    def due(self, owner_of: Callable[[Address], KnownOwner], unheard: Container[str], now_ns: int) -> list[Report]:
-        """The claims that count from now on. `unheard`: the nodes that do not renew their heartbeats."""
-        due = []
-        while self._waiting and self._waiting[0].due_ns <= now_ns:
-            stranger = self._waiting.popleft()
-            found = owner_of(stranger.report.decision.key.vip)
-            if stranger.may_be_the_owner(found, unheard, now_ns):
-                self._waiting.append(replace(stranger, due_ns=now_ns + GRACE_NS))
-            else:
-                due.append(stranger.report)
-        return due
-
-    def next_ns(self) -> int | None:
-        """When `due` is to be called."""
-        return self._waiting[0].due_ns if self._waiting else None
+        """Forgets strangers with these MACs: a node of the cluster has them."""
+        for key in [key for key in self._heard if key[1] in macs]:
+            del self._heard[key]
 
 
 def _counts(suspicion: _Suspicion, owner: KnownOwner) -> bool:

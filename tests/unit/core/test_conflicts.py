@@ -12,7 +12,7 @@ from arpguard.core.conflicts import (
     CAPACITY,
     FORGET_NS,
     GRACE_NS,
-    LONGEST_NS,
+    PERSISTS_NS,
     KnownOwner,
     Strangers,
     Suspicions,
@@ -180,61 +180,45 @@ def test_claims_count_only_once_it_is_known_who_had_the_vip_meanwhile():
     assert report.count == 3
 
 
-def found(owner: KnownOwner):
-    return lambda _vip: owner
+def heard(strangers: Strangers, *at_ns: int, **of) -> list[bool]:
+    return [strangers.heard(a_report(at, **of), at) for at in at_ns]
 
 
-def waiting(*hosts: int, capacity: int = CAPACITY) -> tuple[Strangers, list[Report | None]]:
-    strangers = Strangers(capacity)
-    return strangers, [strangers.heard(a_report(START, host=host), "node-2", START) for host in hosts]
+def test_stranger_counts_once_it_has_claimed_the_vip_for_long():
+    """Until then it may be the owner, by a MAC that it has not published yet."""
+    strangers = Strangers()
+    end = START + PERSISTS_NS
+
+    assert heard(strangers, START, end - 1, end, end + 1) == [False, False, True, True]
+    assert heard(strangers, end, host=3) == [False]
+    assert heard(strangers, end, vip=VIP + 1) == [False]
 
 
-def test_claim_of_a_stranger_waits_for_the_grace_in_which_a_node_may_tell_its_new_mac():
+def test_stranger_that_was_silent_for_long_begins_anew():
     strangers = Strangers()
 
-    assert strangers.next_ns() is None
-    assert strangers.heard(a_report(START), "node-2", START) is None
-    assert strangers.heard(a_report(START + 1), "node-2", START + 1) is None
-    assert strangers.next_ns() == START + GRACE_NS
-    assert strangers.due(found(THEIRS), (), START + GRACE_NS - 1) == []
-    assert strangers.due(found(THEIRS), (), START + GRACE_NS) == [a_report(START)]
-    assert strangers.next_ns() == START + 1 + GRACE_NS
+    assert heard(strangers, START, START + FORGET_NS) == [False, True]
+    assert heard(strangers, START + 2 * FORGET_NS + 1) == [False]
 
 
-def test_stranger_that_turns_out_to_be_a_node_never_counts():
-    """Also if its MAC changes back before the grace is over."""
-    strangers, _ = waiting(1, 2)
+def test_stranger_that_turns_out_to_be_a_node_is_none():
+    strangers = Strangers()
+    heard(strangers, START, host=1)
+    heard(strangers, START, host=2)
 
     strangers.withdraw({a_report(START, host=1).decision.sha})
 
-    assert strangers.due(found(THEIRS), (), START + GRACE_NS) == [a_report(START, host=2)]
+    assert heard(strangers, START + PERSISTS_NS, host=1) == [False]
+    assert heard(strangers, START + PERSISTS_NS, host=2) == [True]
 
 
-def test_stranger_waits_for_an_owner_that_cannot_tell_its_mac_but_not_for_ever():
-    strangers, _ = waiting(1)
-    now_ns = START + GRACE_NS
+def test_macs_that_are_made_up_are_bounded():
+    strangers = Strangers(capacity=2)
+    for host in range(3):
+        heard(strangers, START, host=host)
 
-    while now_ns < START + LONGEST_NS:
-        assert strangers.due(found(THEIRS), {"node-2"}, now_ns) == []
-        assert strangers.next_ns() == now_ns + GRACE_NS
-        now_ns += GRACE_NS
-
-    assert strangers.due(found(THEIRS), {"node-2"}, now_ns) == [a_report(START, host=1)]
-
-
-def test_stranger_waits_until_the_watch_has_shown_something_since():
-    """The owner may have told its new MAC while the watch had stalled."""
-    strangers, _ = waiting(1)
-
-    assert strangers.due(found(replace(THEIRS, seen_ns=START - 1)), (), START + GRACE_NS) == []
-    assert strangers.due(found(replace(THEIRS, seen_ns=START)), (), START + 2 * GRACE_NS) == [a_report(START, host=1)]
-
-
-def test_stranger_that_made_up_macs_crowd_out_counts_now():
-    strangers, told = waiting(0, 1, 2, capacity=2)
-
-    assert told == [None, None, a_report(START, host=0)]
-    assert strangers.due(found(THEIRS), (), START + GRACE_NS) == [a_report(START, host=1), a_report(START, host=2)]
+    assert heard(strangers, START + PERSISTS_NS, host=0) == [False]
+    assert heard(strangers, START + PERSISTS_NS, host=2) == [True]
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from arpguard.addresses import Address, MacAddress
 from arpguard.clock import boot_ns
-from arpguard.core.claimants import OUTSIDE, Claimant, ClaimantKind, claimant_of, virtual_router
+from arpguard.core.claimants import Claimant, ClaimantKind, claimant_of, virtual_router
 from arpguard.core.conflicts import KnownOwner, Strangers, Suspicions
 from arpguard.core.decisions import Report
 from arpguard.dataplane.netlink import read_neighbours
@@ -100,36 +100,29 @@ class Judge:
             await self._judge()
             for report, claimant in self._suspicions.due(self._cluster.owner_of, boot_ns()):
                 self._tell(report, claimant)
-            await self._alarm.sleep_until(self._suspicions.next_ns(), self._strangers.next_ns())
+            await self._alarm.sleep_until(self._suspicions.next_ns())
 
     async def _judge(self) -> None:
         heard, self._heard = self._heard, deque()
-        unheard = self._cluster.unheard()
-        waited = self._strangers.due(self._cluster.owner_of, unheard, boot_ns())
-        if not heard and not waited:
+        if not heard:
             return
 
         published = self._published()
-        await self._resolve((report.decision.sha for report in (*waited, *heard)), published)
-        nodes = len(set(published.values()))
+        await self._resolve((report.decision.sha for report in heard), published)
+        unheard, nodes = self._cluster.unheard(), len(set(published.values()))
 
-        for report, is_new in (*((each, False) for each in waited), *((each, True) for each in heard)):
+        for report in heard:
             claimant = claimant_of(report.decision.sha, published, self._resolved, unheard)
             if claimant.is_node:
                 self._suspect(report, claimant, nodes)
-            elif claimant.kind is ClaimantKind.OUTSIDE and is_new:
-                self._meet_stranger(report)
-            else:
+            elif claimant.kind is not ClaimantKind.OUTSIDE or self._is_outside(report):
                 self._tell(report, claimant)
 
-    def _meet_stranger(self, report: Report) -> None:
-        """An unknown MAC claims a VIP: perhaps the new one of the node that has it, or one that is not read yet."""
-        counting: Report | None = report
+    def _is_outside(self, report: Report) -> bool:
+        """Whether a MAC that no node publishes cannot be the owner's."""
         owner = self._cluster.owner_of(report.decision.key.vip)
-        if owner.is_elsewhere or not (owner.is_here or owner.is_sure):
-            counting = self._strangers.heard(report, owner.node, boot_ns())
-        if counting is not None:
-            self._tell(counting, OUTSIDE)
+        may_be_the_owner = owner.is_elsewhere or not (owner.is_here or owner.is_sure)
+        return not may_be_the_owner or self._strangers.heard(report, boot_ns())
 
     def _suspect(self, report: Report, claimant: Claimant, nodes: int) -> None:
         """A node claims a VIP. If this node owns it, it checks that at once, without waiting for the watch."""
