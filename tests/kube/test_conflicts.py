@@ -510,6 +510,7 @@ async def test_macs_of_a_deleted_heartbeat_stay_its_nodes():
     [
         (KnownOwner("", is_sure=False), False),
         (KnownOwner("node-2"), False),
+        (KnownOwner("", seen_ns=1), False),
         (KnownOwner("me", is_sure=False, is_here=True), True),
         (KnownOwner(""), True),
     ],

@@ -44,9 +44,10 @@ class KnownOwner:
     own_since_ns: int | None = None
 
     @property
-    def is_elsewhere(self) -> bool:
-        """Whether another node has it."""
-        return bool(self.node) and not self.is_here
+    def may_be_elsewhere(self) -> bool:
+        """Whether another node has it, or may have it by a claim that this node takes for void."""
+        is_elected = self.seen_ns is not None
+        return not self.is_here and (bool(self.node) or is_elected or not self.is_sure)
 
 
 @dataclass(slots=True)

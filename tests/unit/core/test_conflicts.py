@@ -222,13 +222,15 @@ def test_macs_that_are_made_up_are_bounded():
 
 
 @pytest.mark.parametrize(
-    ("owner", "is_elsewhere"),
+    ("owner", "may_be_elsewhere"),
     [
-        (NOBODY, False),
         (THEIRS, True),
-        (KnownOwner("node-1", is_here=True), False),
-        (KnownOwner("", is_sure=False), False),
+        (KnownOwner("", is_sure=False), True),
+        (KnownOwner("", seen_ns=START), True),  # elected; its last owner may live, and announce
+        (KnownOwner("node-1", is_here=True, seen_ns=START), False),
+        (KnownOwner("node-1", is_here=True, is_sure=False), False),
+        (NOBODY, False),  # as with `owner: external`
     ],
 )
-def test_vip_is_elsewhere_where_another_node_has_it(owner, is_elsewhere):
-    assert owner.is_elsewhere is is_elsewhere
+def test_vip_may_be_elsewhere_unless_this_node_has_it_or_no_node_ever_does(owner, may_be_elsewhere):
+    assert owner.may_be_elsewhere is may_be_elsewhere

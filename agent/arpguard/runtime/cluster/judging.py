@@ -121,8 +121,7 @@ class Judge:
     def _is_outside(self, report: Report) -> bool:
         """Whether a MAC that no node publishes cannot be the owner's."""
         owner = self._cluster.owner_of(report.decision.key.vip)
-        may_be_the_owner = owner.is_elsewhere or not (owner.is_here or owner.is_sure)
-        return not may_be_the_owner or self._strangers.heard(report, boot_ns())
+        return not owner.may_be_elsewhere or self._strangers.heard(report, boot_ns())
 
     def _suspect(self, report: Report, claimant: Claimant, nodes: int) -> None:
         """A node claims a VIP. If this node owns it, it checks that at once, without waiting for the watch."""
