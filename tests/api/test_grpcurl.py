@@ -157,7 +157,7 @@ def test_stream_under_traffic_ends_with_the_time_given(ask, pair):
         ("GetVip", {"address": "203.0.113.9"}, NOT_FOUND, "NotFound", "not guarded on any link of node-1"),
         ("ListVips", {"page_size": -1}, INVALID, "InvalidArgument", "page_size: -1: must be 0 to 1000 (0 means 100)"),
         ("ListVips", {"kind": 99}, INVALID, "InvalidArgument", "kind: 99: must be one of OWNED"),
-        ("ExplainVip", {"address": str(OWNED), "link": "eth9"}, NOT_FOUND, "NotFound", "it guards eth0, eth1"),
+        ("ExplainVip", {"address": str(OWNED), "link": "eth9"}, NOT_FOUND, "NotFound", "guarded links: eth0, eth1"),
         ("WatchDecisions", {"filter": {"vip": "x"}}, INVALID, "InvalidArgument", "filter.vip: x: "),
     ],
     ids=str,

@@ -171,6 +171,10 @@ class ConflictLog:
         self._claims[key].popitem(last=False)
         self._recount(key, most)
 
+    def has(self, key: EntryKey, mac: MacAddress) -> bool:
+        """Whether a host's claim to a VIP is listed."""
+        return mac in self._claims.get(key, ())
+
     def withdraw(self, macs: Container[MacAddress]) -> None:
         """Drops what hosts outside claimed with these MACs: a node of the cluster has them."""
         for key, claims in list(self._claims.items()):

@@ -224,7 +224,9 @@ class Auditing:
         """Lists the other hosts that answered: of several replies to one request the kernel reports only the first."""
         entry = self._node.state.entries.get(audited.key)
         for answer in audited.answers:
-            if entry is None or answer.fits or (audited.key, answer.mac) in self._reported:
+            pair = audited.key, answer.mac
+            is_listed = pair in self._reported and self._node.conflicts.has(*pair)  # not one that is held back
+            if entry is None or answer.fits or is_listed:
                 continue
             claim = replied(audited.key, entry, self._settings.config.mode, answer.mac, audited.asked_ns)
             report = Report(self._node.decisions.received, audited.link, claim, 1, audited.asked_ns)
