@@ -266,7 +266,7 @@ def test_entries_that_fit_are_written_into_a_full_map(small):
     surplus = {KEY: an_entry(), OTHER_KEY: an_entry()}
     with pytest.raises(
         MapFullError,
-        match=f"took {CAPACITY} of {CAPACITY + 2} VIP entries, into a map with room for {CAPACITY}",
+        match=f"took only {CAPACITY} of {CAPACITY + 2} VIP entries into a map with room for {CAPACITY}",
     ):
         small.table.write(MANY | surplus)
     assert small.table.read().entries == MANY

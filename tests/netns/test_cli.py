@@ -440,7 +440,7 @@ def test_watch_shows_exact_rates_busiest_first(pair, document, screen, size):
     lines, rates = text.splitlines(), rates_of(text)
 
     assert list(rates)[:2] == [str(FOREIGN), str(OWNED)] or rates[str(OWNED)] > rates[str(FOREIGN)]
-    assert lines[0].startswith("node-1   enforce   up ")
+    assert lines[0].startswith("node-1   enforce   no problems   up ")
     assert any(line.split()[:3] == ["eth0", "up", "5"] for line in lines)
     assert any(f"  {FOREIGN} " in line and "suppress" in line for line in lines)
     assert max(map(len, lines)) <= size[0]

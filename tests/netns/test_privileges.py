@@ -56,7 +56,7 @@ def test_pin_folder_of_another_user_is_refused():
         theirs.mkdir()
         os.chown(theirs, SOMEBODY, -1)
         for pin_dir in (theirs, theirs / "below"):
-            with pytest.raises(DataPlaneError, match=rf"another user \({SOMEBODY}\)"):
+            with pytest.raises(DataPlaneError, match=rf"another user \(uid {SOMEBODY}\)"):
                 bpffs.prepare(pin_dir)
 
 

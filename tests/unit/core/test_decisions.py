@@ -380,6 +380,11 @@ def test_what_a_node_claimed_by_a_mac_that_was_not_known_yet_is_withdrawn():
     conflicts.add(log.add(a_claim(3, host=1, vip=OTHER), "eth0"), Claimant(ClaimantKind.CLUSTER_NODE, "node-2"))
     conflicts.add(log.add(a_claim(4, host=1, vip=VIP + 2), "eth0"))
 
+    assert conflicts.has(EntryKey(2, VIP), a_mac(1))
+
     conflicts.withdraw({a_mac(1)})
+
+    assert not conflicts.has(EntryKey(2, VIP), a_mac(1))
+    assert not conflicts.has(EntryKey(2, VIP + 9), a_mac(1))
 
     assert [(claim.key.vip, claim.mac) for claim in conflicts.newest()] == [(OTHER, a_mac(1)), (VIP, a_mac(2))]
