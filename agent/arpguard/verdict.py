@@ -154,8 +154,7 @@ class Reason(IntEnum):
         Verdict.PASS,
         (
             "an address in a closed range, but the frame is to or from a guest behind this link (a VM or container "
-            "with a "
-            "MAC of its own)"
+            "with a MAC of its own)"
         ),
     )
     UNVOUCHED = (

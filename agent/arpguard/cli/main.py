@@ -272,8 +272,7 @@ def _add_uninstall(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         description="Deletes the DaemonSet in the foreground (so that each agent removes its guard), then waits until "
         "all agents are gone, and removes the Leases that they left. Then names the nodes that may still have a guard. "
         "Run this command before you delete the rest; `helm uninstall` runs it for you. Exit code 1: the agents did "
-        "not stop "
-        "in time, or a node may still have a guard.",
+        "not stop in time, or a node may still have a guard.",
     )
     parser.add_argument(
         "--daemonset",

@@ -340,8 +340,7 @@ _PROBLEMS = {
 
 _ASTRAY = (
     "audit: {vips}: not in the subnet of any guarded link, so no host on these links asks for such an address: "
-    "correct the "
-    "address, or add a route to its network on the right link"
+    "correct the address, or add a route to its network on the right link"
 )
 
 

@@ -83,7 +83,7 @@ def _claim_steps(address: Address, holder: Holder, candidates: tuple[Candidate, 
         ClaimState.RELEASED: f"the last holder has released the claim{since}: {free}",
         ClaimState.EXTERNAL: f"{holder.external} has {address}, and is not a node of the cluster{since}: no node takes "
         "the VIP until that host falls silent",
-        ClaimState.UNREADABLE: f"the claim cannot be read, so no node takes the VIP: {holder.unreadable}",
+        ClaimState.UNREADABLE: f"agents cannot read the claim, so no node takes the VIP: {holder.unreadable}",
         ClaimState.DELETING: f"the claim is being deleted, by hand: {before} {free}",
         ClaimState.NONE: f"no node has claimed {address} yet: {free}",
         ClaimState.UNKNOWN: "the agent does not know yet whether the claim is valid",

@@ -126,8 +126,7 @@ CLUSTER: tuple[spec.Spec[ClusterLook], ...] = (
         "arpguard_renewal_age_seconds",
         "Seconds since this node sent its last successful lease renewal; absent before the first",
         "when it exceeds arpguard_lease_seconds (or, while arpguard_voucher_bound is 1, exceeds 72) on a node that "
-        "holds elected "
-        "VIPs: that node no longer answers for those without `hold`",
+        "holds elected VIPs: that node no longer answers for those without `hold`",
         lambda look: (look.now_ns - look.state.renewed_ns) / NS_PER_S if look.state.renewed_ns is not None else None,
     ),
     spec.Gauge(
@@ -139,8 +138,7 @@ CLUSTER: tuple[spec.Spec[ClusterLook], ...] = (
     spec.Gauge(
         "arpguard_lease_seconds",
         "Seconds that this node's lease lasts while the node holds or claims VIPs and is bound to no voucher; more "
-        "than "
-        "configured in clusters of more than 100 nodes",
+        "than configured in clusters of more than 100 nodes",
         "when it is many times the configured duration: a takeover from a node without a voucher takes that much "
         "longer",
         lambda look: look.state.times.duration_ns / NS_PER_S,
@@ -194,8 +192,7 @@ CLUSTER: tuple[spec.Spec[ClusterLook], ...] = (
         "arpguard_voucher_bound",
         "1 while this node's kernel answers only as long as its voucher's grants arrive, else 0; absent where "
         "no other node could vouch for this one, where this node is in observe mode or is not eligible to own any "
-        "VIP, and (like all metrics of "
-        "vouching) where vouching is off",
+        "VIP, and (like all metrics of vouching) where vouching is off",
         "when it stays 0 for minutes: if this node dies, others replace it only after its lease; `arpguard status` "
         "says why",
         _bound,

@@ -103,8 +103,11 @@ def test_claim_is_worth_what_keeps_others_from_it_first(changes, state):
             [f"{MAC} has {VIP}, and is not a node of the cluster: no node takes the VIP until that host falls silent"],
         ),
         (
-            replace(HELD, unreadable="its epoch is no UUID"),
-            ["the claim cannot be read, so no node takes the VIP: its epoch is no UUID"],
+            replace(HELD, unreadable="annotation arpguard.io/holder-epoch is not an epoch ('x')"),
+            [
+                "agents cannot read the claim, so no node takes the VIP: annotation arpguard.io/holder-epoch is not an "
+                "epoch ('x')"
+            ],
         ),
         (
             replace(HELD, deleting=True),

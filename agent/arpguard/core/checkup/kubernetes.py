@@ -75,8 +75,7 @@ def vouching(picture: Picture) -> Iterator[Finding]:
         yield warn(
             "profile fast on a virtual machine",
             why="a live migration can stop the machine, clock and all, for longer than the margin of 200 ms: then two "
-            "nodes "
-            "answer",
+            "nodes answer",
             fix="leave lease.vouching.profile out, or set it to slow",
         )
     if isinstance(word, Unread):

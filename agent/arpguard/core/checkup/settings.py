@@ -260,8 +260,7 @@ _IPV6 = (
         Grade.WARN,
         (
             "the kernel accepts fragmented neighbour discovery messages (RFC 6980), which the guard drops only in "
-            "enforce "
-            "mode"
+            "enforce mode"
         ),
     ),
 )

@@ -87,8 +87,7 @@ class Attaching:
         if link.kind == "veth":
             problems.append(
                 f"{link.name}: native XDP on a veth loses its answers, silently, unless the veth's peer runs native "
-                "XDP too; "
-                "use datapath: tc"
+                "XDP too; use datapath: tc"
             )
         return attachment
 
