@@ -20,6 +20,7 @@ HELD = Holder("n1", "e1", alive=True, void=False, known=True, exists=True)
 FIRST, SECOND = Candidate("n1", True, True, "choice 1"), Candidate("n2", True, False, "choice 2")
 DOWN = Candidate("n3", False, False, "its Node is not ready")
 MAC = "02:00:00:00:00:50"
+NO_EPOCH = "annotation arpguard.io/holder-epoch is not an epoch ('x')"
 UNCHANGED = "this node has seen the claim unchanged"
 MOVED_ONCE = "the VIP has moved once so far"
 FREE = "any eligible node may take the VIP, the first choice first"
@@ -103,11 +104,8 @@ def test_claim_is_worth_what_keeps_others_from_it_first(changes, state):
             [f"{MAC} has {VIP}, and is not a node of the cluster: no node takes the VIP until that host falls silent"],
         ),
         (
-            replace(HELD, unreadable="annotation arpguard.io/holder-epoch is not an epoch ('x')"),
-            [
-                "agents cannot read the claim, so no node takes the VIP: annotation arpguard.io/holder-epoch is not an "
-                "epoch ('x')"
-            ],
+            replace(HELD, unreadable=NO_EPOCH),
+            [f"agents cannot read the claim, so no node takes the VIP: {NO_EPOCH}"],
         ),
         (
             replace(HELD, deleting=True),
