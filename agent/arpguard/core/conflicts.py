@@ -17,6 +17,7 @@ from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass, replace
 
 from arpguard.addresses import Address, MacAddress
+from arpguard.core.bounding import remember
 from arpguard.core.claimants import Claimant
 from arpguard.core.decisions import Report
 from arpguard.model import EntryKey
@@ -108,9 +109,7 @@ class Suspicions:
                 known.due_ns = now_ns + GRACE_NS
             is_new = False
 
-        self._known[key] = known
-        if len(self._known) > self._capacity:
-            self._known.popitem(last=False)
+        remember(self._known, key, known, self._capacity)
         return is_new, report if known.counts else None
 
     def held(self, vip: Address, node: str) -> None:
@@ -150,13 +149,11 @@ class Strangers:
     def heard(self, report: Report, now_ns: int) -> bool:
         """A stranger claims a VIP. Returns whether it has done so for long enough to count."""
         key = report.decision.key, report.decision.sha
-        first_ns, last_ns = self._heard.pop(key, (now_ns, now_ns))
+        first_ns, last_ns = self._heard.get(key, (now_ns, now_ns))
         if last_ns + FORGET_NS < now_ns:
             first_ns = now_ns
 
-        self._heard[key] = first_ns, now_ns
-        if len(self._heard) > self._capacity:
-            self._heard.popitem(last=False)
+        remember(self._heard, key, (first_ns, now_ns), self._capacity)
         return now_ns >= first_ns + PERSISTS_NS
 
     def withdraw(self, macs: Container[MacAddress]) -> None:

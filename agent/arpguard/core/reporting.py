@@ -9,6 +9,7 @@ once for those without a recent Event, and once for the rest, so that no noise h
 from collections import OrderedDict
 from dataclasses import dataclass, replace
 
+from arpguard.core.bounding import remember
 from arpguard.core.tokens import TokenBucket
 from arpguard.units import NS_PER_S
 
@@ -105,22 +106,14 @@ class EventBook:
             return None
         name = f"{notice.subject.name[:_LONGEST_PREFIX].rstrip('.-')}.{wall_ns:x}"
         posting = Posting(name, notice, 1, wall_ns, wall_ns)
-        self._series[notice] = _Series(posting, 1, now_ns, now_ns)
-        self._series.move_to_end(notice)
-        _bound(self._series)
+        remember(self._series, notice, _Series(posting, 1, now_ns, now_ns), CAPACITY)
         return posting
 
     def _bucket(self, subject: Subject) -> TokenBucket:
-        bucket = self._objects.setdefault(subject, TokenBucket(OBJECT_BURST, OBJECT_INTERVAL_NS))
-        self._objects.move_to_end(subject)
-        _bound(self._objects)
+        bucket = self._objects.get(subject) or TokenBucket(OBJECT_BURST, OBJECT_INTERVAL_NS)
+        remember(self._objects, subject, bucket, CAPACITY)
         return bucket
 
     def _written(self, series: _Series, now_ns: int) -> Posting:
         series.written, series.written_ns = series.posting.count, now_ns
         return series.posting
-
-
-def _bound(memory: OrderedDict[Notice, _Series] | OrderedDict[Subject, TokenBucket]) -> None:
-    if len(memory) > CAPACITY:
-        memory.popitem(last=False)

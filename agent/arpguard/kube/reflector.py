@@ -124,7 +124,7 @@ class Reflector(Generic[T]):
 
         self._patience: asyncio.Timeout | None = None  # with the current stream
         self._heard_ns = 0
-        self._shown_ns = 0
+        self._seen_ns = 0
         self._owed = False  # something has to come, and has not come yet
         self._mute = False  # the last stream was lost because nothing came
 
@@ -136,9 +136,9 @@ class Reflector(Generic[T]):
         return MappingProxyType(self._objects)
 
     @property
-    def shown_ns(self) -> int:
+    def seen_ns(self) -> int:
         """When a list was read, or a stream last brought something (boot clock): `objects` are not older."""
-        return self._shown_ns
+        return self._seen_ns
 
     async def run(self) -> None:
         """Lists and watches until it is cancelled."""
@@ -198,7 +198,7 @@ class Reflector(Generic[T]):
                     self._keep(found, raw)
         self._replace(found)
         self._version = version
-        self._shown_ns = boot_ns()
+        self._seen_ns = boot_ns()
         self.state.lists += 1
         self.synced = True
 
@@ -258,7 +258,7 @@ class Reflector(Generic[T]):
     async def _heard(self, pieces: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
         """Passes the pieces on: each proves that the stream is alive."""
         async for piece in pieces:
-            self._heard_ns = self._shown_ns = boot_ns()
+            self._heard_ns = self._seen_ns = boot_ns()
             self._owed = False
             self._wait_at_most(self._pace.idle_s)
             if self._mute:

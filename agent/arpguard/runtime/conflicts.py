@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from arpguard.addresses import MacAddress
 from arpguard.clock import boot_ns
+from arpguard.core.bounding import remember
 from arpguard.core.claimants import Claimant
 from arpguard.core.decisions import ConflictLog, Report
 from arpguard.model import Decision, EntryKey
@@ -85,22 +86,15 @@ class ClaimLog:
             self._second, self._lines, self._first_lines = now_ns // NS_PER_S, 0, 0
         if not _is_recent(self._first, decision.key, now_ns) and self._first_lines < FIRST_PER_S:
             self._first_lines += 1
-            _remember(self._first, decision.key, now_ns)
+            remember(self._first, decision.key, now_ns, CAPACITY)
         elif self._lines < LINES_PER_S:
             self._lines += 1
         else:
             return False
-        _remember(self._logged, claim, now_ns)
+        remember(self._logged, claim, now_ns, CAPACITY)
         return True
 
 
 def _is_recent(memory: OrderedDict[K, int], key: K, now_ns: int) -> bool:
     last_ns = memory.get(key)
     return last_ns is not None and now_ns - last_ns < REPEAT_NS
-
-
-def _remember(memory: OrderedDict[K, int], key: K, now_ns: int) -> None:
-    memory[key] = now_ns
-    memory.move_to_end(key)
-    if len(memory) > CAPACITY:
-        memory.popitem(last=False)

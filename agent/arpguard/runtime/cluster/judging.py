@@ -1,12 +1,13 @@
 """Finds out which host makes a rival claim, and whether the claim counts."""
 
 import logging
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 from arpguard.addresses import Address, MacAddress
 from arpguard.clock import boot_ns
+from arpguard.core.bounding import remember
 from arpguard.core.claimants import Claimant, ClaimantKind, claimant_of, virtual_router
 from arpguard.core.conflicts import KnownOwner, Strangers, Suspicions
 from arpguard.core.decisions import Report
@@ -55,7 +56,7 @@ class Judge:
         self._heard: deque[Report] = deque()
         self._suspicions = Suspicions()
         self._strangers = Strangers()
-        self._former: dict[MacAddress, str] = {}  # MACs that nodes published before
+        self._former: OrderedDict[MacAddress, str] = OrderedDict()  # MACs that nodes published before
         self._resolved: dict[MacAddress, str] = {}
         self._resolved_ns: int | None = None
         self._unread = ""
@@ -79,7 +80,7 @@ class Judge:
         of its active port changes back, and a deleted heartbeat comes back.
         """
         for mac in old - new:
-            _remember(self._former, mac, node)
+            remember(self._former, mac, node, FORMER)
         if new - old:
             self._strangers.withdraw(new - old)
             self._conflicts.withdraw(new - old)
@@ -167,11 +168,3 @@ class Judge:
     def _tell(self, report: Report, claimant: Claimant) -> None:
         if self._conflicts.tell(report, claimant):
             self._reports.claimed(report, claimant, self._cluster.owner_of(report.decision.key.vip).node)
-
-
-def _remember(former: dict[MacAddress, str], mac: MacAddress, node: str) -> None:
-    """The oldest is forgotten first."""
-    former.pop(mac, None)
-    former[mac] = node
-    if len(former) > FORMER:
-        del former[next(iter(former))]

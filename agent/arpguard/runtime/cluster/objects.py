@@ -104,9 +104,9 @@ class Cluster:
         return self._leases.synced
 
     @property
-    def leases_shown_ns(self) -> int:
+    def leases_seen_ns(self) -> int:
         """Until when the watch has shown what happened to Leases (boot clock)."""
-        return self._leases.shown_ns
+        return self._leases.seen_ns
 
     @property
     def known(self) -> bool:
