@@ -29,6 +29,7 @@ from arpguard_lab.cluster.topology import CONFIGMAP, KubeAgent
 from support.kube import node_api
 from support.netns.agents import arpguard
 from support.netns.cable import Pair, a_netns, a_pair, address, address6, speak_ipv6
+from support.netns.rogue import a_rogue
 from support.netns.waiting import until
 from support.netns.wire import Wire, a_wire, arp_of
 
@@ -218,23 +219,17 @@ def test_one_true_claim_is_told_in_the_middle_of_a_storm(pair, agent, events):
 def test_probe_that_a_spoofer_answers_is_reported_and_denies_only_what_nobody_has(pair, agent, server, events):
     """RFC 5227 2.1.1: a VIP that somebody answers for is not taken. Whose it is already is not asked for again."""
     vip = address(0xF0)
-    hearer = pair.client.netns.call(lambda: NeighbourSocket("eth0"))
-    try:
-        with a_wire(pair.client) as wire:
 
-            def is_told() -> bool:
-                """After a storm an Event may wait for longer than it takes until the agent probes again."""
-                while (heard := hearer.hear(0)) is not None:
-                    if heard.packet.is_probe and heard.packet.tpa == vip:
-                        wire.send(claims_of(vip, TRUE)[1])
-                return any(f"{vip} is in use outside" in each["note"] for each in events("VIPTakenOutside"))
+    def is_told() -> bool:
+        """After a storm an Event may wait for longer than it takes until the agent probes again."""
+        return any(f"{vip} is in use outside" in each["note"] for each in events("VIPTakenOutside"))
 
+    with a_wire(pair.client) as wire:
+        with a_rogue(pair.client.netns, {vip}, TRUE):
             server.do(lambda it: it.put(objects.service(HOME, "wanted", [vip])))
             until(is_told, START_S)
-            assert wire.who(vip, mark=pair.node.address) == []
-            assert_answered(wire, pair)
-    finally:
-        hearer.close()
+        assert wire.who(vip, mark=pair.node.address) == []
+        assert_answered(wire, pair)
     assert f"owned: vip={vip} " not in agent.said()
 
 
