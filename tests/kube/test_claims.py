@@ -71,7 +71,7 @@ def test_a_heartbeat_there_and_back():
 @pytest.mark.parametrize("bound", [False, True])
 def test_a_heartbeat_that_names_a_voucher_there_and_back(bound):
     sent = WriteHeartbeat("n1", EPOCH, INSTANCE, None, NS_PER_S, VOUCHER, bound)
-    vouching = PublishedVouching("n2", (("n3", VOUCHER.d_ns), ("n4", 1)))
+    vouching = PublishedVouching("n2", (("n3", VOUCHER.d_ns), ("n4", 1)), doubted=True)
     content = claims.heartbeat_content(sent, Published(vouching=vouching))
 
     found = claims.heartbeat_of(stored("node.n1", content))

@@ -1,7 +1,7 @@
 """The nodes of the cluster as an election sees them: who may own which VIP, and who is preferred.
 
-A cordoned node is second choice: it still serves, and an answer from it is better than none. All other reasons are
-final: such a node's answers would lead nowhere.
+A cordoned node is second choice: it still serves, and an answer from it is better than none. A node that others may not
+hear (core/vouching/seeking) is third choice. All other reasons are final: such a node's answers would lead nowhere.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -23,13 +23,15 @@ _Terms: TypeAlias = tuple[frozenset[str] | None, str, tuple[Network, ...]]
 
 _SLOWER = 4  # weighing nodes one by one takes so many times as long as weighing all of a pool at once
 CORDONED = "cordoned, and another node is available"
+DOUBTED = "other nodes may not hear its frames, and another node is available"
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
     """A node. `alive`: its agent renewed lately (`Peers.heard`); `exists`: it has a Node object.
 
-    `links` are its guarded links that are up: name, and a subnet on it.
+    `doubted`: other nodes may not hear its frames. `links` are its guarded links that are up: name, and a subnet
+    on it.
     """
 
     name: str
@@ -38,8 +40,14 @@ class Member:
     ready: bool = True
     excluded: bool = False
     cordoned: bool = False
+    doubted: bool = False
     deleting: bool = False
     links: tuple[tuple[str, Network], ...] = ()
+
+    @property
+    def choice(self) -> int:
+        """Of which choice it is, 0 for the first: of a VIP's possible owners only the best are in its pool."""
+        return 2 if self.doubted else int(self.cordoned)
 
     @property
     def refusal(self) -> str | None:
@@ -59,7 +67,10 @@ class Member:
 
 
 def members_of(
-    nodes: Mapping[str, Node], links: Mapping[str, Iterable[PublishedLink]], alive: Collection[str]
+    nodes: Mapping[str, Node],
+    links: Mapping[str, Iterable[PublishedLink]],
+    alive: Collection[str],
+    doubted: Collection[str] = (),
 ) -> tuple[Member, ...]:
     """The members, by name: nodes with a Node object, and those whose heartbeat publishes links.
 
@@ -74,6 +85,7 @@ def members_of(
             ready=node.ready,
             excluded=node.excluded,
             cordoned=node.unschedulable,
+            doubted=name in doubted,
             deleting=node.deleting,
             links=tuple(
                 (link.name, network)
@@ -220,13 +232,14 @@ class Pools:
 
 
 def is_alone(name: str, members: Iterable[Member], vips: Iterable[Vip]) -> bool:
-    """Whether a member is the only one, counting cordoned ones, that may own some elected VIP."""
-    pools = Pools(replace(member, cordoned=False) for member in members)
+    """Whether a member is the only one, of whatever choice, that may own some elected VIP."""
+    pools = Pools(replace(member, cordoned=False, doubted=False) for member in members)
     return any(vip.elected and pools.of(vip).is_only(name) for vip in vips)
 
 
 def _pool(fit: list[Member]) -> Pool:
-    return Pool(member.name for member in ([each for each in fit if not each.cordoned] or fit))
+    best = min((member.choice for member in fit), default=0)
+    return Pool(member.name for member in fit if member.choice == best)
 
 
 def obstacle(vip: Vip, member: Member, subnets: tuple[Network, ...]) -> str | None:
@@ -278,7 +291,8 @@ def candidates(
 def why_not(group: Group, member: Member, pools: Pools) -> str:
     """Why a member that is not in the pool of a group may not own its first VIP."""
     reasons = ((vip, obstacle(vip, member, pools.subnets(vip))) for vip in group)
-    vip, why = next(((vip, why) for vip, why in reasons if why is not None), (group[0], CORDONED))
+    why_worse = DOUBTED if member.doubted else CORDONED
+    vip, why = next(((vip, why) for vip, why in reasons if why is not None), (group[0], why_worse))
     return why if vip is group[0] else f"{vip.address}, which must have the same owner, cannot go there: {why}"
 
 

@@ -375,19 +375,21 @@ def _voucher(item: dict[str, object]) -> NamedVoucher | None:
 
 
 def encode_vouching(vouching: PublishedVouching | None) -> str:
-    """The node that a node seeks, and those that it accepts, as JSON, cut like links. Empty: it takes no part."""
+    """What a node tells the others of vouching, as JSON, cut like links. Empty: it takes no part."""
     if vouching is None:
         return ""
     accepts = list(vouching.accepts[:MAX_ACCEPTED])
-    return _bounded_json(accepts, lambda items: {"seeks": vouching.seeks, "accepts": dict(items)})
+    doubted = {"doubted": True} if vouching.doubted else {}
+    return _bounded_json(accepts, lambda items: {"seeks": vouching.seeks, "accepts": dict(items), **doubted})
 
 
 def parse_vouching(text: str) -> PublishedVouching | None:
     """The same from a JSON text that anybody may have written: what can be understood of it; None: it takes no part."""
     match _json(text):
-        case {"seeks": str(seeks), "accepts": dict(accepts)} if not seeks or _has_lease(seeks):
+        case {"seeks": str(seeks), "accepts": dict(accepts), **rest} if not seeks or _has_lease(seeks):
             items = list(accepts.items())[:MAX_ACCEPTED]
-            return PublishedVouching(seeks, tuple(item for item in items if _is_accepted(*item)))
+            accepted = tuple(item for item in items if _is_accepted(*item))
+            return PublishedVouching(seeks, accepted, doubted=rest.get("doubted") is True)
     return None
 
 

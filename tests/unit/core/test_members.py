@@ -9,6 +9,7 @@ from arpguard.addresses import ZERO_MAC
 from arpguard.core.cluster import EXCLUDE_LABEL, Node
 from arpguard.core.members import (
     CORDONED,
+    DOUBTED,
     Member,
     Pools,
     candidates,
@@ -57,6 +58,8 @@ def test_members_are_those_with_a_node_or_a_heartbeat():
         ({"ready": False}, "its Node is not ready"),
         ({"excluded": True}, f"excluded by the label {EXCLUDE_LABEL}"),
         ({"cordoned": True}, CORDONED),
+        ({"doubted": True}, DOUBTED),
+        ({"doubted": True, "cordoned": True}, DOUBTED),
         ({"links": ()}, "its link with 198.51.100.0/24 is down or missing"),
         ({"links": (("eth1", FAR),)}, "its link with 198.51.100.0/24 is down or missing"),
     ],
@@ -125,6 +128,19 @@ def test_cordoned_nodes_are_better_than_nobody():
     found = verdicts(VIP, a_member("n1", cordoned=True), a_member("n2", ready=False))
 
     assert found["n1"] == (True, "choice 1")
+
+
+def test_a_node_that_others_may_not_hear_comes_after_cordoned_ones_and_before_nobody():
+    cordoned, doubted, away = a_member("n1", cordoned=True), a_member("n2", doubted=True), a_member("n3", ready=False)
+
+    assert [name for name, (may, _) in verdicts(VIP, cordoned, doubted, away).items() if may] == ["n1"]
+    assert [name for name, (may, _) in verdicts(VIP, doubted, away).items() if may] == ["n2"]
+
+
+def test_members_are_doubted_by_name():
+    links = {name: (PublishedLink("eth0", ZERO_MAC, (LAN,)),) for name in ("n1", "n2")}
+
+    assert {each.name: each.doubted for each in members_of({}, links, {"n1", "n2"}, {"n2"})} == {"n1": False, "n2": True}
 
 
 def test_holder_is_chosen_and_else_the_first():
@@ -238,6 +254,7 @@ SECOND = replace(VIP, address=ip_address("198.51.100.51"))
         ([], [VIP], True),
         ([a_member("n2")], [VIP], False),
         ([a_member("n2", cordoned=True)], [VIP], False),
+        ([a_member("n2", doubted=True)], [VIP], False),
         ([a_member("n2", ready=False), a_member("n3", alive=False)], [VIP], True),
         ([a_member("n2", links=())], [VIP], True),
         ([a_member("n2", links=(("eth1", FAR),))], [VIP], True),
@@ -250,6 +267,7 @@ SECOND = replace(VIP, address=ip_address("198.51.100.51"))
         "no other",
         "another",
         "cordoned",
+        "doubted",
         "may not",
         "no link",
         "other subnet",

@@ -265,7 +265,7 @@ def test_a_node_that_was_revoked_by_mistake_has_no_voucher_for_long():
     seeking = Seeking(FAST)
     seeking.decide(replace(VIEW, named=named(B), bound=True), NOW)
 
-    view = replace(VIEW, revocations=1)
+    view = replace(VIEW, revocations=1, others_bound=False)
     assert seeking.decide(view, NOW) == VoucherPlan(next_ns=NOW + REVOKED_NS)
     assert seeking.decide(view, NOW + REVOKED_NS).seeks == "b"
 
@@ -273,7 +273,7 @@ def test_a_node_that_was_revoked_by_mistake_has_no_voucher_for_long():
 def test_in_the_lab_waits_are_shorter_by_as_much_as_trials():
     seeking = Seeking(FAST, CLEAN_NS // 20)
     seeking.decide(replace(VIEW, named=named(B), bound=True), NOW)
-    view = replace(VIEW, revocations=1)
+    view = replace(VIEW, revocations=1, others_bound=False)
     assert seeking.decide(view, NOW) == VoucherPlan(next_ns=NOW + REVOKED_NS // 20)
 
     trials = Trials(CLEAN_NS // 20)
@@ -318,7 +318,42 @@ def test_a_node_that_waits_may_be_isolated():
     seeking.decide(view, NOW + UNACCEPTED_NS)
     plan = seeking.decide(replace(view, revocations=1), NOW + 2 * UNACCEPTED_NS)
     assert plan.isolated
-    assert plan.seeks == ""
+    assert plan.names is None
+
+
+# ---- doubts ----
+
+
+def test_a_node_that_was_revoked_while_others_are_bound_is_doubted_until_another_one_accepts_it():
+    seeking = Seeking(FAST)
+    view = replace(VIEW, choices=(B, C))
+    assert not seeking.decide(replace(view, named=named(B), bound=True), NOW).doubted
+
+    view = replace(view, revocations=1)
+    plan = seeking.decide(view, NOW)
+    assert (plan.doubted, plan.isolated, plan.seeks, plan.names) == (True, False, "c", None)
+
+    tested = replace(view, choices=(B, accepted(C)))
+    assert seeking.decide(tested, NOW + S) == VoucherPlan(next_ns=NOW + REVOKED_NS)
+    assert seeking.decide(tested, NOW + 2 * S) == VoucherPlan(next_ns=NOW + REVOKED_NS)
+    assert seeking.decide(tested, NOW + REVOKED_NS).seeks == "b"
+
+
+def test_a_node_is_not_doubted_where_no_other_node_is_bound():
+    seeking = Seeking(FAST)
+    seeking.decide(replace(VIEW, choices=(B, C), named=named(B), bound=True), NOW)
+
+    plan = seeking.decide(replace(VIEW, choices=(B, C), revocations=1, others_bound=False), NOW)
+    assert plan == VoucherPlan(next_ns=NOW + REVOKED_NS)
+
+
+def test_a_node_that_is_isolated_is_doubted_and_one_that_is_bound_is_not():
+    seeking, view = Seeking(FAST), replace(VIEW, choices=(B, C))
+    plans = [seeking.decide(view, NOW + count * UNACCEPTED_NS) for count in range(3)]
+    assert [(plan.isolated, plan.doubted) for plan in plans] == [(False, False), (False, False), (True, True)]
+
+    plan = seeking.decide(replace(view, named=named(B), bound=True), NOW + 3 * UNACCEPTED_NS)
+    assert (plan.isolated, plan.doubted) == (False, False)
 
 
 # ---- trials ----

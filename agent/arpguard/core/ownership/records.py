@@ -50,10 +50,12 @@ class PublishedVouching:
     """What a node that takes part in vouching tells the others, which binds no node: whom it seeks as its voucher.
 
     `accepts`: the nodes that it would vouch for, because their trials went well, and the least d of each (nanoseconds).
+    `doubted`: the others may not hear it, so that any other node is a better owner.
     """
 
     seeks: str = ""
     accepts: tuple[tuple[str, int], ...] = ()
+    doubted: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,12 +11,15 @@
 | it un-bound MANY times in RECENT_NS         | none for a minute, ever longer                                      |
 | it was revoked, and its kernel was bound    | none for ten minutes, ever longer: it lived, so that was a mistake  |
 | MANY failed in a row, and others have one   | it is isolated until it is accepted, which is reported              |
+| it was revoked, or is isolated              | it is doubted until it is accepted: others are preferred as owners  |
+
+A doubted node is tested even while it may name no voucher, so that it is not doubted for longer than it has to be.
 
 Naming a voucher costs a write: nothing here asks for more than one in a few seconds.
 """
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from arpguard.core.ownership.records import NamedVoucher
 from arpguard.core.vouching.profiles import PROFILES, SLOW, Profile
@@ -72,12 +75,14 @@ class VoucherView:
 class VoucherPlan:
     """Whom to seek ("": nobody) and whom to name. `next_ns`: to be asked again by then.
 
-    `isolated`: nobody on its segment hears this node, which is reported and moves no VIP.
+    `isolated`: nobody on its segment hears this node, which is reported. `doubted`: that may be so, and others are
+    heard: this node is second choice as an owner.
     """
 
     seeks: str = ""
     names: NamedVoucher | None = None
     isolated: bool = False
+    doubted: bool = False
     next_ns: int | None = None
 
 
@@ -96,6 +101,7 @@ class Seeking:
         self._unbound_ns: deque[int] = deque(maxlen=MANY)
         self._shunned_ns: dict[tuple[str, str], int] = {}
         self._failed: set[str] = set()  # in a row
+        self._unproven = False  # it was revoked, and no node has heard it since
         self._sought = ""
         self._sought_ns = 0
         self._unsteady = quarantine(UNBOUND_NS, LONGEST_UNBOUND_NS, clean_ns)
@@ -104,15 +110,19 @@ class Seeking:
     def decide(self, view: VoucherView, now_ns: int) -> VoucherPlan:
         """Whom to seek or to name now."""
         self._note(view, now_ns)
+        plan = self._plan(view, now_ns)
+        return replace(plan, isolated=self._is_isolated(view), doubted=self._is_doubted(view))
+
+    def _plan(self, view: VoucherView, now_ns: int) -> VoucherPlan:
         pause_ns = max(self._unsteady.until_ns, self._mistaken.until_ns)
         pauses = now_ns < pause_ns
         if view.named is not None and self._stays(view.named, view, now_ns, pauses=pauses):
-            return VoucherPlan(names=view.named, isolated=self._is_isolated(view))
+            return VoucherPlan(names=view.named)
 
-        if pauses:
+        if pauses and not self._is_doubted(view):
             self._sought = ""
-            return VoucherPlan(isolated=self._is_isolated(view), next_ns=pause_ns)
-        return self._seek(view, now_ns)
+            return VoucherPlan(next_ns=pause_ns)
+        return self._seek(view, now_ns, pause_ns)
 
     def _note(self, view: VoucherView, now_ns: int) -> None:
         """What has happened since the last time."""
@@ -125,12 +135,18 @@ class Seeking:
         if view.revocations > self._revocations:
             self._fail(self._voucher, now_ns)
             self._mistaken.begin(now_ns)
+            self._unproven = True
         self._unbinds, self._revocations = view.unbinds, view.revocations
 
         if view.named is not None:
             self._voucher = (view.named.node, view.named.instance)
         if view.bound:
-            self._failed.clear()
+            self._prove()
+
+    def _prove(self) -> None:
+        """Another node hears this one."""
+        self._failed.clear()
+        self._unproven = False
 
     def _fail(self, key: tuple[str, str], now_ns: int) -> None:
         self._failed.add(key[0])
@@ -145,15 +161,16 @@ class Seeking:
         )
         return bool(view.choices) and is_same and (pauses or not self._leaves(named, view, now_ns))
 
-    def _seek(self, view: VoucherView, now_ns: int) -> VoucherPlan:
+    def _seek(self, view: VoucherView, now_ns: int, pause_ns: int) -> VoucherPlan:
         choice = self._choice(view, now_ns)
         if choice is None:
-            return VoucherPlan(isolated=self._is_isolated(view))
-        if choice.least_ns is not None:
-            self._sought = ""
-            self._failed.clear()
-            return VoucherPlan(names=self._named(choice, choice.least_ns))
-        return VoucherPlan(choice.node, isolated=self._is_isolated(view), next_ns=self._sought_ns + UNACCEPTED_NS)
+            return VoucherPlan()
+        if choice.least_ns is None:
+            return VoucherPlan(choice.node, next_ns=self._sought_ns + UNACCEPTED_NS)
+
+        self._sought = ""
+        self._prove()
+        return VoucherPlan(next_ns=pause_ns) if now_ns < pause_ns else VoucherPlan(names=self._named(choice, choice.least_ns))
 
     def _leaves(self, named: NamedVoucher, view: VoucherView, now_ns: int) -> bool:
         """Whether the voucher names this node, too, and this one is to find another: if only one can, it does.
@@ -194,3 +211,7 @@ class Seeking:
         """Whether this node alone is not heard: it reaches the API server, and other nodes hear each other."""
         needed = min(MANY, max(2, len(view.choices)))
         return len(self._failed) >= needed and view.others_bound
+
+    def _is_doubted(self, view: VoucherView) -> bool:
+        """Whether nothing shows that other nodes hear this one, while they hear each other."""
+        return self._is_isolated(view) or (self._unproven and view.others_bound)

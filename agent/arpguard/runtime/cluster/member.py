@@ -61,7 +61,7 @@ class Membership:
         self._election: Election | None = None  # None: the agent has not read everything an election needs
         self._elected: frozenset[Address] = frozenset()
         self._elected_of: Mapping[Address, Vip] = {}
-        self._around: tuple[dict[str, Node], dict[str, Links], frozenset[str]] = {}, {}, frozenset()
+        self._around: tuple[dict[str, Node], dict[str, Links], frozenset[str], set[str]] = {}, {}, frozenset(), set()
         self._tidied_ns = 0
         self._takes_part = True
         self._leaving = False
@@ -159,13 +159,18 @@ class Membership:
 
         others = self._links_of_others()
         self._links.believe_in_need(others, alive)
-        around = dict(self._cluster.nodes), {**others, self._me: self._links.now()}, alive
+        around = dict(self._cluster.nodes), {**others, self._me: self._links.now()}, alive, self._doubted()
         if around != self._around:  # seldom: most values are the same objects, so this compares a thousand at once
             self._around = around
             self.members = members_of(*around)
 
     def _links_of_others(self) -> dict[str, Links]:
         return {heartbeat.node: heartbeat.links for heartbeat in self._ownership.peers.heartbeats}
+
+    def _doubted(self) -> set[str]:
+        """The nodes whose frames others may not hear, this one among them."""
+        others = (each.node for each in self._ownership.peers.heartbeats if each.vouching and each.vouching.doubted)
+        return {*others, self._me} if self._vouching.doubted else set(others)
 
     def _take_part(self, now_ns: int) -> None:
         """Publishes this node's links, and whether it may hold VIPs, in its heartbeat."""

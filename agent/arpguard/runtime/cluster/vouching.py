@@ -184,9 +184,16 @@ class Vouching:
     def _publish(self, now_ns: int, *, takes_part: bool) -> None:
         """Tells the others which nodes it seeks and accepts, with the next renewal (`LinkPublisher.tells_ns`)."""
         verdict = self._granting.judge(now_ns)
-        self._links.vouching = PublishedVouching(self._plan.seeks, verdict.accepts) if takes_part else None
+        plan = self._plan
+        published = PublishedVouching(plan.seeks, verdict.accepts, doubted=plan.doubted)
+        self._links.vouching = published if takes_part else None
 
     # ---- for those who read ----
+
+    @property
+    def doubted(self) -> bool:
+        """Whether other nodes may not hear this one, and are to be preferred as owners."""
+        return self._plan.doubted
 
     def state(self) -> VouchingState | None:
         """The state of vouching on this node; None while it is off."""
@@ -228,8 +235,8 @@ class Vouching:
             )
         if self._plan.isolated:
             yield (
-                "vouching: no other node on the segment hears this one, although it reaches the API server: check its "
-                "link and the switch"
+                "vouching: no other node on the segment hears this one, although it reaches the API server; handing "
+                "over this node's VIPs; check the link and the switch"
             )
 
         unheard = [each.node for each in vouched if _is_unheard(each, boot_ns())]
