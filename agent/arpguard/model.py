@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from arpguard.addresses import ZERO_MAC, Address, MacAddress, Network, address_order, is_everywhere
 from arpguard.overlay import Overlay
+from arpguard.units import NS_PER_MS
 from arpguard.verdict import Hook, Kind, Mode, Reason, Verdict
 
 
@@ -108,20 +109,30 @@ class LinkTerm:
     window_ns: int
 
 
+UNHEARD_NS = 150 * NS_PER_MS  # three pings
+
+
 @dataclass(frozen=True, slots=True)
 class Grants:
     """What the kernel has of its voucher: only programs change it. Times are CLOCK_BOOTTIME nanoseconds.
 
     `fence_ns` counts while `bound_term` is the node's present term; one further ahead than `window_ns` has passed.
+    `pinged_ns`: when the latest ping came.
     """
 
     fence_ns: int = 0
     bound_term: int = 0
     window_ns: int = 0
+    pinged_ns: int = field(default=0, compare=False)
 
     def binds(self, term: int) -> bool:
         """Whether a node with this term answers before its voucher's fence only; 0: it has none."""
         return term != 0 and self.bound_term == term
+
+    @property
+    def is_unheard(self) -> bool:
+        """Whether pings came for long after the last one whose pong was granted: the voucher may not hear the pongs."""
+        return self.pinged_ns - (self.fence_ns - self.window_ns) > UNHEARD_NS
 
     def trusted_fence_ns(self, now_ns: int) -> int:
         """The voucher's fence as programs take it: one further ahead than `window_ns` has passed (0)."""

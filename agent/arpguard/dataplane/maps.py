@@ -323,7 +323,7 @@ def read_grants(fd: Fd) -> Grants:
     """The `grants` map: what programs have of this node's voucher."""
     raw = syscall.map_lookup(fd, _ZERO_KEY, ctypes.sizeof(layout.GrantsStruct)) or b""
     value = layout.GrantsStruct.from_buffer_copy(raw.ljust(ctypes.sizeof(layout.GrantsStruct), b"\0"))
-    return Grants(value.fence_ns, value.bound_term, value.window_ns)
+    return Grants(value.fence_ns, value.bound_term, value.window_ns, value.pinged_ns)
 
 
 def _raw_term(term: LinkTerm) -> bytes:

@@ -166,6 +166,10 @@ SCENARIOS: dict[str, KubeScenario] = {
         "the owner's LAN is dead, carrier up: another answers within 3 s",
         vouched_deaths.run_lan_dead,
     ),
+    "lan-mute": _vouching(
+        "the owner hears the LAN, but is not heard: another answers within 3 s",
+        vouched_deaths.run_lan_mute,
+    ),
     "vouched-by-default": KubeScenario(
         "vouching: nothing is configured, a node dies, another one answers within 2 s",
         vouched_default.run_default,

@@ -76,6 +76,12 @@ def vouchers(bench: KubeBench) -> dict[Host, Host]:
     return {host: hosts[each[0]["node"]] for host, each in named.items() if each}
 
 
+def is_doubted(bench: KubeBench, host: Host) -> bool:
+    """Whether a node's heartbeat says that others may not hear it."""
+    notes = _notes(bench).get(f"node.{bench.server.node_name(host)}", {})
+    return bool(json.loads(notes.get(_VOUCHING, "{}")).get("doubted"))
+
+
 def _notes(bench: KubeBench) -> dict[str, dict[str, str]]:
     """The annotations of Leases, by name."""
     leases = bench.server.api.get(f"/apis/coordination.k8s.io/v1/namespaces/{bench.home}/leases")["items"]

@@ -2,17 +2,19 @@
 
 import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from arpguard.addresses import Address
 from arpguard_lab.bench import Bounded, Step
-from arpguard_lab.cluster.bench import KubeBench, Watch, ms, now_ns
+from arpguard_lab.cluster.bench import KubeBench, Watch, ms, now_ns, vip
 from arpguard_lab.cluster.vouched import (
     PATIENCE_S,
     VIPS,
     an_owner,
     begin,
+    is_doubted,
     none_lost,
     until_bound,
     verdict,
@@ -27,6 +29,7 @@ _WORST_MS = 1500
 _BOTH_MS = _LAN_MS = 3000
 _APART_S = 5.0
 _AFTER_S = 5.0
+_NEW_VIPS, _LATER_VIPS = ([vip(first + number) for number in range(12)] for first in (150, 170))
 
 
 @dataclass
@@ -47,11 +50,11 @@ class Deaths:
             self.bench.agent(host).kill(signal.SIGKILL)
         return self.taken_over(text, owned, killed_ns)
 
-    def fall_silent(self, text: str, victim: Host) -> Step:
-        """Nothing gets through to a node or from it on the LAN. It has its carrier, and reaches the API server."""
+    def fall_silent(self, text: str, victim: Host, silence: Callable[[], None]) -> Step:
+        """The LAN does not hear a node any more, by `silence`. It has its carrier, and reaches the API server."""
         owned = self._owned([victim])
         began_ns = now_ns()
-        self.bench.lab.split_off(victim)
+        silence()
         return self.taken_over(text, owned, began_ns)
 
     def _owned(self, victims: Sequence[Host]) -> dict[Host, list[Address]]:
@@ -184,9 +187,46 @@ def run_lan_dead(bench: KubeBench) -> Iterator[Step]:
 
     with bench.watch(VIPS) as watch:
         deaths, victim = Deaths(bench, watch), an_owner(bench)
-        yield deaths.fall_silent(f"{victim.name}: nothing gets through on the LAN", victim)
+        text = f"{victim.name}: nothing gets through on the LAN"
+        yield deaths.fall_silent(text, victim, partial(bench.lab.split_off, victim))
         time.sleep(_AFTER_S)
         bench.lab.rejoin(victim)
         time.sleep(_AFTER_S)
         bench.settle(VIPS)
     yield deaths.verdict("a dead LAN, and its end", _LAN_MS)
+
+
+def run_lan_mute(bench: KubeBench) -> Iterator[Step]:
+    """The switch drops what the owner sends, which hears all others: it owns no VIP until others hear it again."""
+    yield from begin(bench)
+
+    with bench.watch(VIPS) as watch:
+        deaths, victim = Deaths(bench, watch), an_owner(bench)
+        text = f"{victim.name}: what it sends on the LAN gets lost"
+        yield deaths.fall_silent(text, victim, partial(bench.lab.mute, victim.port))
+
+        bench.publish("while-mute", _NEW_VIPS)
+        bench.settle(_NEW_VIPS)
+        yield bench.one_of(
+            f"new VIPs go to nodes that are heard, and none to {victim.name}",
+            _NEW_VIPS[0],
+            bench.others(victim),
+            bench.who(_NEW_VIPS[0])[_NEW_VIPS[0]],
+            doubted=is_doubted(bench, victim),
+        )
+
+        bench.lab.restore(victim.port)
+        began = time.monotonic()
+        bench.until(lambda: not is_doubted(bench, victim), PATIENCE_S, f"others hear {victim.name} again")
+        heard_s = round(time.monotonic() - began)
+    yield deaths.verdict("a node that is not heard, and its end", _LAN_MS, heard_again_after_s=heard_s)
+
+    bench.publish("once-heard", _LATER_VIPS)
+    bench.settle(_LATER_VIPS)
+    owned = bench.owned(_LATER_VIPS, victim)
+    yield bench.ask(
+        f"{victim.name} is heard, and gets new VIPs again",
+        (owned or _LATER_VIPS)[0],
+        [victim],
+        vips_of_it=len(owned),
+    )

@@ -24,6 +24,9 @@ from arpguard.units import NS_PER_MS, NS_PER_S
 # does a grant that is late.
 SPARE_NS = 120 * NS_PER_MS
 UNBOUND_NS = 10 * NS_PER_S  # a voucher that grants nothing for so long is of no use
+# Un-bound so soon after the voucher's fence, the node found the API server in reach when the grants stopped. Otherwise
+# the voucher may have been without a right of its own (V16).
+PROMPT_NS = 500 * NS_PER_MS
 LOOK_NS = 100 * NS_PER_MS
 
 
@@ -32,7 +35,8 @@ class Naming:
 
     `adopts`: until the agent says whom to name, the node keeps the voucher that the previous agent named; else none.
     `unbinds`: how often the node un-bound; `revocations`: how often an epoch ended in which the kernel was bound.
-    `is_behind`: the voucher grants, but does not renew, so it could not revoke this node (V19).
+    `unheard`: when it un-bound last, pings came but no grants, and the API server answered: others may not hear this
+    node. `is_behind`: the voucher grants, but does not renew, so it could not revoke this node (V19).
     """
 
     def __init__(self, node: str, new_term: Callable[[], str], kept: KernelTerm, *, adopts: bool) -> None:
@@ -40,6 +44,7 @@ class Naming:
         self.kernel = kept
         self.unbinds = 0
         self.revocations = 0
+        self.unheard = False
         self.is_behind = False
 
         self._node = node
@@ -103,6 +108,7 @@ class Naming:
     def _show(self, voucher: NamedVoucher | None, epoch: str, now_ns: int) -> list[Effect]:
         if voucher != self.named and (self._lapsing or self.is_behind):
             self.unbinds += 1
+            self.unheard = self._lapsing and self.kernel.unheard and now_ns <= self.kernel.fence_ns + PROMPT_NS
             self._lapsing = self.is_behind = False
             self._wished = None if _identity(self.named) == self._wished else self._wished
         self.named = voucher

@@ -121,12 +121,14 @@ class Heartbeat:
 class KernelTerm:
     """What this node's kernel has of its voucher: the number of the term (0: none), and whether it is bound to that.
 
-    If so it answers no longer than until `fence_ns`, the voucher's fence (boot clock).
+    If so it answers no longer than until `fence_ns`, the voucher's fence (boot clock). `unheard`: pings come, but no
+    grants.
     """
 
     number: int = 0
     bound: bool = False
     fence_ns: int = 0
+    unheard: bool = False
 
 
 NO_TERM = KernelTerm()

@@ -11,7 +11,7 @@
 | it un-bound MANY times in RECENT_NS         | none for a minute, ever longer                                      |
 | it was revoked, and its kernel was bound    | none for ten minutes, ever longer: it lived, so that was a mistake  |
 | MANY failed in a row, and others have one   | it is isolated until it is accepted, which is reported              |
-| it was revoked, or is isolated              | it is doubted until it is accepted: others are preferred as owners  |
+| it was revoked, un-bound unheard, isolated  | it is doubted until it is accepted: others are preferred as owners  |
 
 A doubted node is tested even while it may name no voucher, so that it is not doubted for longer than it has to be.
 
@@ -58,7 +58,7 @@ class VoucherView:
     """What a decision depends on. `choices`: in order of preference (`ring`), empty where nobody may be named.
 
     `node`: this one. `named`, `bound`: as the heartbeat and the kernel are. `unbinds`, `revocations`: how often that
-    happened so far (`Naming`). `others_bound`: some node besides has a voucher. While the API server does not take
+    happened so far, and `unheard` of the last un-bind (`Naming`). `others_bound`: some node besides has a voucher. While the API server does not take
     this node's renewals, nothing is decided.
     """
 
@@ -67,6 +67,7 @@ class VoucherView:
     named: NamedVoucher | None = None
     bound: bool = False
     unbinds: int = 0
+    unheard: bool = False
     revocations: int = 0
     others_bound: bool = False
 
@@ -101,7 +102,7 @@ class Seeking:
         self._unbound_ns: deque[int] = deque(maxlen=MANY)
         self._shunned_ns: dict[tuple[str, str], int] = {}
         self._failed: set[str] = set()  # in a row
-        self._unproven = False  # it was revoked, and no node has heard it since
+        self._unproven = False  # it was revoked, or un-bound unheard, and no node has heard it since
         self._sought = ""
         self._sought_ns = 0
         self._unsteady = quarantine(UNBOUND_NS, LONGEST_UNBOUND_NS, clean_ns)
@@ -129,6 +130,7 @@ class Seeking:
         if view.unbinds > self._unbinds:
             self._fail(self._voucher, now_ns)
             self._unbound_ns.append(now_ns)
+            self._unproven |= view.unheard
             if len(self._unbound_ns) == MANY and now_ns - self._unbound_ns[0] <= RECENT_NS:
                 self._unbound_ns.clear()
                 self._unsteady.begin(now_ns)
@@ -213,5 +215,5 @@ class Seeking:
         return len(self._failed) >= needed and view.others_bound
 
     def _is_doubted(self, view: VoucherView) -> bool:
-        """Whether nothing shows that other nodes hear this one, while they hear each other."""
+        """Whether others may not hear this node, while they hear each other."""
         return self._is_isolated(view) or (self._unproven and view.others_bound)

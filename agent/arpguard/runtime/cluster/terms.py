@@ -97,8 +97,9 @@ class Terms:
     def read(self) -> KernelTerm:
         """What the kernel has."""
         number, grants = self._here.kernel.vouched.read()
-        bound = grants.binds(number)
-        return KernelTerm(number, bound, grants.fence_ns if bound else 0)
+        if not grants.binds(number):
+            return KernelTerm(number)
+        return KernelTerm(number, bound=True, fence_ns=grants.fence_ns, unheard=grants.is_unheard)
 
     def _of_links(self, term: VouchTerm, window_ns: int) -> LinkTerm:
         return LinkTerm(term_number(term.uuid), self.key(term), window_ns)

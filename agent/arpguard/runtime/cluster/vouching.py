@@ -159,6 +159,7 @@ class Vouching:
             named=naming.named,
             bound=naming.kernel.bound,
             unbinds=naming.unbinds,
+            unheard=naming.unheard,
             revocations=naming.revocations,
             others_bound=any(other.bound for other in others.values()),
         )
