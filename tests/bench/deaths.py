@@ -16,7 +16,7 @@ from report import Row, Section
 
 from arpguard.addresses import Address
 from arpguard.units import NS_PER_MS, NS_PER_S
-from arpguard_lab.asking import Stream
+from arpguard_lab.asking import FEW_ADDRESSES, Stream
 from arpguard_lab.capture import Capture
 from arpguard_lab.cluster.bench import KubeBench, Watch, now_ns, vip
 from arpguard_lab.cluster.scene import a_bench
@@ -107,7 +107,7 @@ def _of_keepalived(lab: KubeLab, trials: int) -> dict[str, _Pair]:
     """Masters die; all pairs at once."""
     pairs = {name: _pair(lab, *terms) for name, terms in _PAIRS.items()}
     vips = [pair.vip for pair in pairs.values()]
-    watch = Watch(_Hosts(lab), Stream(lab.client.listen(), vips), Capture(lab.switch))  # type: ignore[arg-type]
+    watch = Watch(_Hosts(lab), Stream(lab.client.listen(), vips, addresses=FEW_ADDRESSES), Capture(lab.switch))  # type: ignore[arg-type]
     for pair in pairs.values():
         for daemon in pair.daemons:
             daemon.start()
