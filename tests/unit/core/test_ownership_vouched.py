@@ -219,6 +219,23 @@ def test_a_node_un_binds_when_little_is_left_of_its_vouchers_fence():
     assert named(bench) is not None
 
 
+@pytest.mark.parametrize(
+    ("pinged", "late_s", "unheard"),
+    [(True, 0, True), (False, 0, False), (True, 1, False)],
+    ids=["pinged without grants", "not pinged", "the API server answered late"],
+)
+def test_a_node_notes_whether_its_voucher_pinged_it_and_did_not_hear_it(pinged, late_s, unheard):
+    bench = a_bound(fence_s=2)
+    bench.term = replace(bench.term, unheard=pinged)
+    bench.held = (WriteHeartbeat,)
+    bench.pass_time(2 + late_s)
+    bench.held = ()
+    bench.let()
+
+    naming = bench.core.heartbeat.naming
+    assert (naming.unbinds, naming.unheard) == (1, unheard)
+
+
 def test_a_node_that_has_another_voucher_to_name_does_so_at_once():
     bench = a_bound(fence_s=2)
     bench.held = (WriteHeartbeat,)

@@ -339,6 +339,15 @@ def test_a_node_that_was_revoked_while_others_are_bound_is_doubted_until_another
     assert seeking.decide(tested, NOW + REVOKED_NS).seeks == "b"
 
 
+@pytest.mark.parametrize("unheard", [True, False])
+def test_a_node_that_un_bound_is_doubted_if_its_voucher_pinged_it_and_did_not_hear_it(unheard):
+    seeking = Seeking(FAST)
+    seeking.decide(replace(VIEW, named=named(B), bound=True), NOW)
+
+    plan = seeking.decide(replace(VIEW, unbinds=1, unheard=unheard), NOW)
+    assert plan.doubted is unheard
+
+
 def test_a_node_is_not_doubted_where_no_other_node_is_bound():
     seeking = Seeking(FAST)
     seeking.decide(replace(VIEW, choices=(B, C), named=named(B), bound=True), NOW)
