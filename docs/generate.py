@@ -33,13 +33,12 @@ _REASONS = """# Reasons
 
 For anyone who reads decisions, counters or the API: why a frame got its verdict.
 
-The BPF programs, the agent, its API, its metrics and this page have one list. Each reason has one verdict.
-The [glossary](glossary.md) defines entry, fence, epoch and grant.
+The BPF programs, the agent, its API, its metrics and this page share this list. Each reason has one verdict.
 The programs count each reason for every VIP and for the node, and count enforced and observed decisions separately.
-Fence, epoch, grant and voucher: [glossary](glossary.md).
-How to add one: [the BPF programs](../bpf/README.md#adding-a-reason).
+The [glossary](glossary.md) defines entry, fence, epoch, grant and voucher.
+How to add a reason: [the BPF programs](../bpf/README.md#adding-a-reason).
 
-| number | reason | in the API | verdict | meaning |
+| number | reason | name in the API | verdict | meaning |
 |---|---|---|---|---|
 """
 _METRICS = """# Metrics

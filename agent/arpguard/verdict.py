@@ -69,15 +69,15 @@ class Reason(IntEnum):
         4,
         Verdict.SUPPRESS,
         (
-            "more nested VID-0 tags or extension headers than the guard reads, or a fragment; the kernel might answer "
-            "such a frame"
+            "the frame has more nested VLAN tags (VID 0) or extension headers than the guard reads, or is a fragment; "
+            "the kernel might answer it"
         ),
     )
     UNCONFIGURED = 5, Verdict.PASS, "the agent has not configured the kernel yet"
     ANSWERED = (
         6,
         Verdict.ANSWER,
-        "this node owns the VIP and may answer: its fence has not expired, or the VIP needs none",
+        "this node owns the VIP and may answer: its fence has not expired, or the VIP needs no fence",
     )
     ANSWERED_THIRD_PARTY = (
         7,
@@ -103,15 +103,15 @@ class Reason(IntEnum):
         Verdict.SUPPRESS,
         (
             "this node owns the VIP, but cannot reply: the sender MAC is zero or a group address, or the sender IP is "
-            "not a host's"
+            "not a host's address"
         ),
     )
     NOT_STRICT = (
         15,
         Verdict.SUPPRESS,
         (
-            "this node owns the VIP, but need not answer: htype 6, an unusual destination, nested tags or extension "
-            "headers"
+            "this node owns the VIP, but leaves unusual requests unanswered: ARP hardware type 6, an unusual multicast "
+            "MAC, nested tags or extension headers"
         ),
     )
     OTHER_HOST = (
@@ -121,20 +121,24 @@ class Reason(IntEnum):
     )
     NO_LINK = 17, Verdict.SUPPRESS, "this node owns the VIP, but the MAC address to answer with is unknown"
     OWN_ECHO = 18, Verdict.SUPPRESS, "this node's own frame came back"
-    OWNER_CLAIM = 19, Verdict.PASS, "the VIP's owner claims it, from its known MAC"
+    OWNER_CLAIM = 19, Verdict.PASS, "a claim for a VIP from its owner's known MAC"
     UNVERIFIED_CLAIM = 20, Verdict.REPORT, "a claim for a VIP whose owner's MAC is unknown"
     UNCLAIMED_CLAIM = 21, Verdict.REPORT, "a claim for a VIP without an owner"
     DELEGATED_CLAIM = 22, Verdict.REPORT, "another host claims a VIP that another program on this node answers for"
-    CONFLICT = 23, Verdict.CONFLICT, "a claim from a MAC that is not the owner's"
+    CONFLICT = 23, Verdict.CONFLICT, "a claim for a VIP from a MAC that is not its owner's"
     EGRESS_OWNER = 24, Verdict.PASS, "sent by this node, which owns the VIP"
     EGRESS_DELEGATED = 25, Verdict.PASS, "sent by this node, where another program answers for the VIP"
-    EGRESS_NOT_OWNER = 26, Verdict.SUPPRESS, "sent by this node, which may not use the VIP now"
+    EGRESS_NOT_OWNER = 26, Verdict.SUPPRESS, "sent by this node, which is not allowed to use the VIP now"
     EGRESS_REWRITTEN = (
         27,
         Verdict.REWRITE,
-        "a request with the VIP as its sender IP; the guard replaces that with the link's primary address",
+        "a request from this node with the VIP as sender IP; the guard puts the link's primary address in its place",
     )
-    EGRESS_NO_SOURCE = 28, Verdict.SUPPRESS, "as `egress_rewritten`, but the link has no primary address of that family"
+    EGRESS_NO_SOURCE = (
+        28,
+        Verdict.SUPPRESS,
+        "as `egress_rewritten`, but the link has no primary address of the VIP's family (IPv4 or IPv6)",
+    )
     NOT_ND = 29, Verdict.PASS, "a truncated neighbour solicitation or advertisement"
     ND_INVALID = (
         30,
@@ -142,7 +146,7 @@ class Reason(IntEnum):
         "this node owns the VIP, but the solicitation is invalid (RFC 4861 7.1.1): hop limit, code, length or options",
     )
     ND_CHECKSUM = 31, Verdict.SUPPRESS, "this node owns the VIP, but the solicitation's ICMPv6 checksum is wrong"
-    ND_INVALID_CLAIM = 32, Verdict.PASS, "a claim in an invalid message (RFC 4861 7.1), which the kernel also ignores"
+    ND_INVALID_CLAIM = 32, Verdict.PASS, "a claim in an invalid message (RFC 4861 7.1), which the kernel ignores"
     UNKNOWN = 33, Verdict.SUPPRESS, "the address is in a closed range (`unknown: suppress`) and has no entry"
     EGRESS_UNKNOWN = (
         34,
@@ -153,7 +157,7 @@ class Reason(IntEnum):
         35,
         Verdict.PASS,
         (
-            "an address in a closed range, but the frame is to or from a guest behind this link (a VM or container "
+            "the address is in a closed range, but the frame is to or from a guest behind this link (a VM or container "
             "with a MAC of its own)"
         ),
     )

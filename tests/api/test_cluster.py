@@ -170,7 +170,7 @@ def test_node_that_may_not_own_it_is_named_with_the_reason(api, bench):
     away = next(host for host in bench.nodes[1:] if host != bench.owner(WEB))
     bench.exclude(away)
     try:
-        refused = f"{away.name} may not own the VIP: {EXCLUDED}"
+        refused = f"{away.name} cannot own the VIP: {EXCLUDED}"
         until(lambda: refused in api.ExplainVip(address=str(WEB)).links[0].ownership.steps)
         story = api.ExplainVip(address=str(WEB)).links[0].ownership
         assert (story.candidates[-1].node, story.candidates[-1].eligible) == (away.name, False)
@@ -187,8 +187,8 @@ EXCLUDED = "excluded by the label node.kubernetes.io/exclude-from-external-load-
 def test_address_that_is_not_guarded_is_explained(address, api, bench):
     words = {
         str(OUTSIDE): f"service {bench.home}/outside has this address, but it is in none of the configuration's",
-        "198.51.100.2": "198.51.100.2 is the address of node node-2, which would be cut off",
-        "198.51.100.99": "nothing makes 198.51.100.99 a VIP in ConfigMap arpguard/arpguard, and no Service has",
+        "198.51.100.2": "198.51.100.2 is the address of node node-2: guarding it would cut the node off",
+        "198.51.100.99": "nothing in ConfigMap arpguard/arpguard makes 198.51.100.99 a VIP, and no Service has",
     }[str(address)]
     (story,) = api.ExplainVip(address=str(address)).links
 

@@ -261,7 +261,9 @@ def test_answer_is_shown_as_bytes_and_decoded(api):
     packet = parse_arp_frame(bytes.fromhex(story.result.hex))
 
     assert (story.verdict, story.reason, story.mode) == (pb.VERDICT_ANSWER, pb.REASON_ANSWERED, pb.MODE_ENFORCE)
-    assert story.meaning == "this node owns the VIP and may answer: its fence has not expired, or the VIP needs none"
+    assert (
+        story.meaning == "this node owns the VIP and may answer: its fence has not expired, or the VIP needs no fence"
+    )
     assert story.frame.text == f"who-has {OWNED} tell 192.0.0.8"
     assert story.result.text == f"{OWNED} is-at 02:00:00:00:00:01"
     assert packet is not None
@@ -480,7 +482,7 @@ def test_item_that_the_cluster_refuses_makes_no_vip(clustered):
 
     assert (story.source, story.steps[0]) == (
         "",
-        f"nothing makes {OWNED} a VIP in ConfigMap a/b, and no Service has this address",
+        f"nothing in ConfigMap a/b makes {OWNED} a VIP, and no Service has this address",
     )
 
 

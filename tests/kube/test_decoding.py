@@ -19,7 +19,7 @@ def test_as_deep_as_a_server_reads_is_read():
 
 
 def test_deeper_is_no_json():
-    with pytest.raises(ValueError, match="nested too deep"):
+    with pytest.raises(ValueError, match="nested too deeply"):
         decode(nested(3 * MAX_DEPTH))
 
 

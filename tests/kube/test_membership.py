@@ -254,7 +254,7 @@ async def test_log_says_why_a_vip_moves(scene, caplog):
     why = f"excluded by the label {EXCLUDE_LABEL}"
     assert f'owned: vip={A} why="no node has it; ' in caplog.text
     assert f'given up: vip={A} why="{why}"' in caplog.text
-    assert f'owned: vip={A} why="{NODE} may not own the VIP: {why}' in caplog.text
+    assert f'owned: vip={A} why="{NODE} cannot own the VIP: {why}' in caplog.text
 
 
 @in_loop

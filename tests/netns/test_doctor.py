@@ -156,7 +156,7 @@ def test_accept_local_sends_packets_round_until_their_ttl_is_0_and_the_fix_ends_
 
     assert looped > 20
     assert found["verdict"] == "bad"
-    assert "is not bound here" in found["findings"][0]["means"]
+    assert "no device here has" in found["findings"][0]["means"]
     assert mended == 1
     assert _checks(_doctor(pair, "--config", str(config), "-o", "json"))["lvs-dr-loop"]["verdict"] == "ok"
 
@@ -338,7 +338,7 @@ def test_configuration_of_a_configmap_and_one_that_is_not_there(lab):
         ward.sh("ip addr add {vip}/32 dev lo")
         told = json.loads(ward.doctor("--configmap", f"{SHOP}/arpguard", "-o", "json"))
         bound = next(check for check in told["checks"] if check["check"] == "vip-bound")
-        assert "a host outside the cluster has it" in bound["findings"][0]["means"]
+        assert "a host outside the cluster owns it" in bound["findings"][0]["means"]
         for name, words in (("missing", "does not exist"), ("wrong", "mode: must be observe or enforce, not perhaps")):
             with pytest.raises(DataPlaneError, match=words):
                 ward.doctor("--configmap", f"{SHOP}/{name}")

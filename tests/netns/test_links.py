@@ -390,7 +390,7 @@ def test_a_link_is_found_by_its_other_names(pair, agent, other_names):
 
 def test_an_altname_that_is_given_later_is_followed(pair, agent):
     agent.configure(a_config("['wan*']"))
-    is_told(agent, "interfaces: wan*: no interface of this name yet")
+    is_told(agent, "interfaces: wan*: no interface matches it yet")
     pair.node.netns.batch(["link property add dev eth1 altname wan0"])
     try:
         guards(pair, agent, "eth1")
@@ -442,7 +442,11 @@ def device(pair) -> Iterator[Callable[[str, str], None]]:
 @pytest.mark.parametrize(
     ("name", "words", "problem"),
     [
-        ("tun0", "tuntap add tun0 mode tun", "tun0 is not an Ethernet device (tun): no host asks for addresses there"),
+        (
+            "tun0",
+            "tuntap add tun0 mode tun",
+            "tun0 is not an Ethernet device (tun), so no host sends ARP requests there",
+        ),
         ("ifb7", "link add ifb7 type ifb", "ifb7 does not speak ARP (NOARP)"),
         ("mv0", "link add link bare0 name mv0 type macvlan mode bridge", "mv0 shares its segment with bare0"),
         ("mv0", "link add link bare0 name mv0 type macvlan mode private", "mv0 shares its segment with bare0"),

@@ -147,7 +147,7 @@ vips:
         ("mode: [observe]", "mode: must be observe or enforce, not [observe]"),
         ("datapath: xdpgeneric", "datapath: must be auto, tc or xdp, not xdpgeneric"),
         ("nodes: 3", "nodes: unknown key; known: mode, datapath, interfaces, vips, ranges, unknown, services, foll"),
-        ("- mode", "must be a mapping with mode, datapath, interfaces, vips, ranges, unknown, services, fo"),
+        ("- mode", "must be a mapping (keys: mode, datapath, interfaces, vips, ranges, unknown, services, fo"),
         ("interfaces: eth0", "interfaces: must be a list, not eth0; did you mean [eth0]?"),
         ("interfaces: []", "interfaces: must not be empty; leave the key out for auto"),
         ("interfaces: [lo]", "interfaces[0]: must be an interface that faces the network, not lo"),
@@ -157,7 +157,7 @@ vips:
         ("ranges: ['2001:db8::%eth0/64']", "ranges[0]: must be a network without host bits such as 192.0.2.0/24, n"),
         ("interfaces: ['cidr:192.0.2.1/24']", "interfaces[0]: must be a network without host bits such as 192.0.2."),
         ("vips: {}", "vips: must be a list, not {}"),
-        ("vips: [192.0.2.1]", "vips[0]: must be a mapping with address, owner, mode, hold, not 192.0.2.1"),
+        ("vips: [192.0.2.1]", "vips[0]: must be a mapping (keys: address, owner, mode, hold), not 192.0.2.1"),
         ("vips: [{address: 192.0.2.1}]", "vips[0].owner: missing"),
         ("vips: [{address: 192.0.2.1, owner: {keepalived: 'VI 1'}}]", "vips[0].owner.keepalived: must be the name of"),
         ("vips: [{address: 192.0.2.1, owner: {keepalived: ''}}]", "vips[0].owner.keepalived: must be the name of a "),
@@ -165,8 +165,14 @@ vips:
         ("vips: [{address: 192.0.2.1, owner: {kepalived: X}}]", "not {kepalived: X}; did you mean 'keepalived'?"),
         ("vips: [{address: 192.0.2.1, owner: {Node: [a, '']}}]", "not {Node: [a, '']}; did you mean 'node'?"),
         ("vips: [{address: 192.0.2.1, owner: keepalived}]", "did you mean {keepalived: INSTANCE}?"),
-        ("vips: [{address: 192.0.2.1, owner: {keepalived: VI_1, node: a}}]", "one of keepalived, node and external"),
-        ("vips: [{address: 192.0.2.1, owner: {node: a, external: '02:00:00:00:00:aa'}}]", "one of keepalived, node "),
+        (
+            "vips: [{address: 192.0.2.1, owner: {keepalived: VI_1, node: a}}]",
+            "must be a mapping with only one of the keys keepalived, node and external, not ",
+        ),
+        (
+            "vips: [{address: 192.0.2.1, owner: {node: a, external: '02:00:00:00:00:aa'}}]",
+            "only one of the keys keepalived, node ",
+        ),
         ("keepalived: {fifo: states}", "keepalived.fifo: must be the absolute path of a FIFO such as /run/arpguard/k"),
         ("vips: [{address: 192.0.2.300, owner: external}]", "vips[0].address: must be an IP address such as 192.0."),
         ("vips: [{address: 127.0.0.1, owner: external}]", "127.0.0.1 is a loopback address"),
@@ -199,8 +205,8 @@ vips:
         ("lease: {duration: 3}", "lease.duration: must be a duration such as 3s or 500ms, not 3"),
         ("lease: {margin: 3s}", "lease.margin: must be more than 0 and less than the duration, not 3s"),
         ("lease: {renew: 2s}", "lease.renew: must be more than 0 and less than the duration minus the margin, not "),
-        ("lease: {vouching: on}", "lease.vouching: must be off, auto, or a mapping with secret, ethertype, profile"),
-        ("lease: {vouching: [auto]}", "lease.vouching: must be off, auto, or a mapping with secret, ethertype, pro"),
+        ("lease: {vouching: on}", "lease.vouching: must be off, auto, or a mapping (keys: secret, ethertype, profile)"),
+        ("lease: {vouching: [auto]}", "lease.vouching: must be off, auto, or a mapping (keys: secret, ethertype, pro"),
         ("lease: {vouching: {key: x}}", "lease.vouching.key: unknown key; known: secret, ethertype, profile"),
         ("lease: {vouching: {secret: a/b}}", "lease.vouching.secret: must be the name of a Secret (lower case lett"),
         ("lease: {vouching: {profile: auto}}", "lease.vouching.profile: must be fast, default or slow, not auto"),
@@ -215,7 +221,7 @@ vips:
         ("metrics: {listen: '0.0.0.0:0'}", "metrics.listen: must be HOST:PORT such as 0.0.0.0:9469, or off, not 0."),
         ("metrics: {listen: '::1:9469'}", "metrics.listen: must be HOST:PORT such as 0.0.0.0:9469, or off, not ::1"),
         ("grpc: {listen: [agent.sock]}", "grpc.listen[0]: must be unix:///PATH or HOST:PORT such as 127.0.0.1:5005"),
-        ("grpc: {listen: ['localhost:1']}", "the host is an IP address"),
+        ("grpc: {listen: ['localhost:1']}", "HOST must be an IP address"),
         ("grpc: {listen: ['127.0.0.1:65536']}", "grpc.listen[0]: must be unix:///PATH or HOST:PORT such as 127.0.0"),
         ("grpc: {listen: ['unix://run/x']}", "grpc.listen[0]: must be unix:///PATH with a path of at most 107 byte"),
         (f"grpc: {{listen: ['unix:///{'x' * 107}']}}", "a path of at most 107 bytes"),
@@ -245,9 +251,9 @@ vips:
         ("a: &x [1]\nb: *x", "line 2, column 4: aliases are not supported"),
         ("vips: [", "line 2, column 1"),
         ("? [a]\n: b", "line 1, column 3: a key must be text"),
-        ("[" * 900, "line 1, column 17: nested too deep"),
-        ("- " * 900, "line 1, column 33: nested too deep"),
-        ("[" * 200_000, "nested too deep"),
+        ("[" * 900, "line 1, column 17: nested too deeply"),
+        ("- " * 900, "line 1, column 33: nested too deeply"),
+        ("[" * 200_000, "nested too deeply"),
         ("lease: {duration: " + "9" * 400 + "s}", "lease.duration: must be a duration such as 3s or 500ms, not 999"),
         ("bpf: {max_entries: " + "9" * 5000 + "}", "bpf.max_entries: must be a number from 1 to 1048576, not 99999"),
     ],
@@ -401,9 +407,9 @@ def test_ethertype_of_others_is_refused(ethertype, used):
         ('grpc: {"\\e[2J": 1}', "grpc.'\\x1b[2J': unknown key"),
         (f'? "{"k" * 5000}"\n: 1', f"{'k' * 57}...: unknown key"),
         (2 * f'? "{"k" * 5000}"\n: 1\n', f"'{'k' * 57}...' appears twice"),
-        ("{}\n---\nmode: enforce", "line 2, column 1: a second document begins here"),
-        (f"interfaces: [{'eth0,' * 257}]", "interfaces: must be a list of at most 256, not 257 items"),
-        (f"grpc: {{listen: [{'a,' * 17}]}}", "grpc.listen: must be a list of at most 16, not 17 items"),
+        ("{}\n---\nmode: enforce", "line 2, column 1: a second YAML document begins here"),
+        (f"interfaces: [{'eth0,' * 257}]", "interfaces: must be a list of at most 256 items, not of 257"),
+        (f"grpc: {{listen: [{'a,' * 17}]}}", "grpc.listen: must be a list of at most 16 items, not of 17"),
         (
             f"services: {{selector: {{{','.join(f'a{n}: b' for n in range(65))}}}}}",
             "must be a mapping of at most 64 labels",
@@ -594,13 +600,13 @@ def test_problem_in_a_manifest_whose_lines_are_others_has_none(manifest, tmp_pat
 
 
 def test_wrong_yaml_in_a_manifest_whose_lines_are_others_names_the_key(tmp_path):
-    with pytest.raises(ConfigError, match=r"file\.yaml: data\.config\.yaml: .*: correct the YAML there$"):
+    with pytest.raises(ConfigError, match=r"file\.yaml: data\.config\.yaml: .*: correct the YAML$"):
         _read(tmp_path, json.dumps({"kind": "ConfigMap", "data": {"config.yaml": "a: [\n"}}))
 
 
 @pytest.mark.parametrize("data", ["{}", "[]", "{config.yml: ''}", "{config.yaml: {mode: enforce}}"])
 def test_configmap_without_a_configuration_is_refused(data, tmp_path):
-    with pytest.raises(ConfigError, match=r"data: no key config\.yaml: put the configuration there"):
+    with pytest.raises(ConfigError, match=r"data: no key config\.yaml: put the configuration under this key"):
         _read(tmp_path, f"kind: ConfigMap\ndata: {data}")
 
 

@@ -76,7 +76,7 @@ def _found(data: bytes, source: str) -> tuple[Raw, str, str, int | None]:
     found = document.get("data")
     inner = found.get(CONFIG_KEY) if isinstance(found, dict) else None
     if not isinstance(inner, str):
-        raise ConfigError(source, [Problem("data", f"no key {CONFIG_KEY}: put the configuration there")])
+        raise ConfigError(source, [Problem("data", f"no key {CONFIG_KEY}: put the configuration under this key")])
     above = _lines_above(text.encode())
     return _compose(inner, source, above), inner, source, above
 
@@ -139,7 +139,7 @@ class _Composer:
                 break
         for event in self._events:
             if isinstance(event, yaml.DocumentStartEvent):
-                raise _trouble("a second document begins here", event)
+                raise _trouble("a second YAML document begins here", event)
         return document
 
     def _value(self, event: yaml.Event, depth: int) -> Raw:
@@ -151,7 +151,7 @@ class _Composer:
         if isinstance(event, yaml.AliasEvent):
             raise _trouble("aliases are not supported", event)
         if depth == _MAX_DEPTH:
-            raise _trouble("nested too deep", event)
+            raise _trouble("nested too deeply", event)
         if isinstance(event, yaml.SequenceStartEvent):
             return [self._value(item, depth + 1) for item in _until(self._events, yaml.SequenceEndEvent)]
         return self._mapping(depth + 1)
@@ -219,4 +219,4 @@ def _problem(error: yaml.YAMLError, above: int | None) -> Problem:
     if mark and above is not None:
         where = f"line {mark.line + 1 + above}, column {mark.column + 1}"
     problem = getattr(error, "problem", None) or "not YAML"
-    return Problem(where, f"{problem}: correct the YAML there")
+    return Problem(where, f"{problem}: correct the YAML")

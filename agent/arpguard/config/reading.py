@@ -169,7 +169,7 @@ def section(
 
     def read(raw: Raw, place: Place) -> T | None:
         if not isinstance(raw, dict):
-            place.wrong(raw, f"a mapping with {known}")
+            place.wrong(raw, f"a mapping (keys: {known})")
             return None
 
         right = {}
@@ -199,7 +199,7 @@ def each(reader: ValueReader[T], raw: Raw, place: Place, most: int | None = None
     if not isinstance(raw, list):
         place.wrong(raw, "a list", f"; did you mean [{shown(raw)}]?" if isinstance(raw, str) and raw else "")
     elif most is not None and len(raw) > most:
-        place.wrong(f"{len(raw)} items", f"a list of at most {most}")
+        place.wrong(f"of {len(raw)}", f"a list of at most {most} items")
     else:
         for index, item in enumerate(raw):
             at = place.item(index)

@@ -243,7 +243,7 @@ _SERVICES = section(
 )
 
 _NAMESPACE = text(is_label, "the name of a namespace (lower case letters, digits and -)", LABEL)
-_LEASE_NAME = text(is_subdomain, "the name of a Lease (lower case letters, digits and -)", SUBDOMAIN)
+_LEASE_NAME = text(is_subdomain, "the name of a Lease (lower case letters, digits, - and .)", SUBDOMAIN)
 _ANNOUNCER: ValueReader[dict[str, str]] = section(dict, {"namespace": _NAMESPACE})
 _KUBE_VIP: ValueReader[dict[str, str]] = section(dict, {"namespace": _NAMESPACE, "lease": _LEASE_NAME})
 
@@ -302,7 +302,7 @@ _VOUCHING = section(
 _OFF = ("off", "false")  # what rewrites YAML 1.1, as helm does with its values, makes `false` of `off`
 _WORD = scalar(
     lambda found: found if found in (*_OFF, "auto") else None,
-    "off, auto, or a mapping with secret, ethertype, profile",
+    "off, auto, or a mapping (keys: secret, ethertype, profile)",
     {"enum": ["off", "auto", False]},
     lambda found: did_you_mean(found, ("off", "auto")),
 )
@@ -363,7 +363,7 @@ def _is_host_port(found: str) -> bool:
 
 
 _TCP = text(
-    _is_host_port, "unix:///PATH or HOST:PORT such as 127.0.0.1:50051; the host is an IP address", ":[0-9]{1,5}$"
+    _is_host_port, "unix:///PATH or HOST:PORT such as 127.0.0.1:50051; HOST must be an IP address", ":[0-9]{1,5}$"
 )
 _UNIX = text(
     lambda found: found.startswith("unix:///") and len(found.encode()) <= _MAX_UNIX_URL and found.isprintable(),

@@ -55,7 +55,7 @@ def owner(raw: Raw, place: Place) -> Owner | None:
         if len(kinds) == 1:
             return _NAMED[kinds[0]](raw, place)
         if kinds:
-            place.wrong(raw, "one of keepalived, node and external")
+            place.wrong(raw, "a mapping with only one of the keys keepalived, node and external")
             return None
     place.wrong(
         raw,

@@ -86,7 +86,7 @@ class Admission:
             return replace(bid, admitted=False, complaint=Complaint("VIPOutsideRanges", why) if is_told else None)
 
         if owner.kind is OwnerKind.NODE and self.names and owner.node not in self.names:
-            why = f"there is no node {owner.node}, so no host answers for {address}: correct the name of the owner"
+            why = f"there is no node {owner.node}, so no host answers for {address}: correct the owner's name"
             return replace(bid, complaint=Complaint("UnknownNode", why))
         return bid
 
@@ -100,7 +100,7 @@ class Admission:
         if address in self.avoided.gateways:
             return Complaint("VIPIsGateway", f"{address} is a gateway: choose an address that no host has")
         if address in self.avoided.api_servers:
-            return Complaint("VIPIsAPIServer", f"{address} is the API server's: choose an address that no host has")
+            return Complaint("VIPIsAPIServer", f"{address} is the API server's address: choose one that no host has")
         if self.pods.containing(address):
             return Complaint(
                 "VIPInPodNetwork", f"{address} is in a Pod network: choose an address in the nodes' network"
@@ -117,5 +117,5 @@ class Admission:
 
 
 def _node_address(address: Address, whose: str, *, own: bool = False) -> Complaint:
-    why = f"{address} is the address of {whose}, which would be cut off: choose an address that no host has"
+    why = f"{address} is the address of {whose}: guarding it would cut the node off; choose an address that no host has"
     return Complaint("VIPIsNodeAddress", why, own)

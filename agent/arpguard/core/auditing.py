@@ -334,12 +334,12 @@ class AuditBook:
 
 _PROBLEMS = {
     AuditFinding.NONE: "audit: no host answers for {vips}, although {who} should; see `arpguard explain`",
-    AuditFinding.ANOTHER: "audit: {who} answers for {vips}, and the owner does not; see `arpguard audit`",
+    AuditFinding.ANOTHER: "audit: {who} answers for {vips}, but the owner does not; see `arpguard audit`",
     AuditFinding.SEVERAL: "audit: {who} answers for {vips}, and so does another host; see `arpguard audit`",
 }
 
 _ASTRAY = (
-    "audit: {vips}: not in the subnet of any guarded link, so no host on these links asks for such an address: "
+    "audit: {vips}: not in the subnet of any guarded link, so no host on the guarded links asks for such an address: "
     "correct the address, or add a route to its network on the right link"
 )
 

@@ -119,15 +119,15 @@ def _common_nodes(sharing: Iterable[Bid]) -> frozenset[str] | None:
 def _complaint(bid: Bid, first: Bid, vip: Vip) -> Complaint | None:
     """Which wishes of a bid that is not the first are not met, now that the address has become `vip`."""
     if bid.vip.settings != first.vip.settings:
-        why = f"{first.name} takes precedence for {vip.address}, and has other settings: give both the same settings"
+        why = f"{first.name} takes precedence for {vip.address}, but has other settings: give both the same settings"
         return Complaint("VIPConflictingSources", why)
     if bid.vip.nodes and vip.nodes and not bid.vip.nodes & vip.nodes:
         why = f"no node has ready endpoints for both this Service and {first.name}, which shares {vip.address}"
         return Complaint("VIPWithoutCommonNode", why)
     if bid.vip.lead not in (None, vip.lead):
-        shared = f", so {vip.address} has the owner of {vip.lead}, and" if vip.lead is not None else ", so"
+        shared = f", so {vip.address} gets the owner of {vip.lead}, and" if vip.lead is not None else ", so"
         why = (
-            f"{first.name} shares {vip.address}{shared} {bid.vip.lead} can end up with a different owner: give both "
+            f"{first.name} shares {vip.address}{shared} {bid.vip.lead} may get another owner: give both "
             "Services the same first IPv4 address, or different IPv6 addresses"
         )
         return Complaint("VIPPairDivided", why)

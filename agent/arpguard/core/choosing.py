@@ -153,12 +153,14 @@ _FACELESS = {
 def unguardable(link: Link, surroundings: Surroundings) -> str | None:
     """Why a link cannot be guarded."""
     if link.loopback:
-        return f"resolves to {link.name}, where no host asks for addresses; name the interface that faces the network"
+        return f"resolves to {link.name}, where no host sends ARP requests; name the interface that faces the network"
     if (link.kind, link.name) == (_OPEN_VSWITCH, _OPEN_VSWITCHS_OWN) or link.kind == "vrf":
         return f"{link.name} {_FACELESS[link.kind]}"
     if not link.ethernet:
         kind = f" ({link.kind})" if link.kind else ""
-        return f"{link.name} is not an Ethernet device{kind}: no host asks for addresses there"
+        return (
+            f"{link.name} is not an Ethernet device{kind}, so no host sends ARP requests there; name an Ethernet device"
+        )
     if link.no_arp:
         return f"{link.name} does not speak ARP (NOARP); name the interface that faces the network"
     if link.parent:
@@ -170,7 +172,7 @@ def unguardable(link: Link, surroundings: Surroundings) -> str | None:
 def xdp_refusal(link: Link) -> str | None:
     """Why a program at native XDP would not guard a link, although the kernel takes it there."""
     if link.kind == "bond":
-        return "XDP sees frames on the bond's ports, before they reach the bond"
+        return "XDP sees frames on the bond's ports, not on the bond"
     return None
 
 
@@ -209,9 +211,9 @@ def _named(selector: InterfaceSelector, surroundings: Surroundings, _wanted: Seq
     if links:
         return links, None
     if selector.kind is SelectorKind.GLOB:
-        return [], "no interface of this name yet"
+        return [], "no interface matches it yet"
     known = ", ".join(link.name for link in surroundings.links if unguardable(link, surroundings) is None)
-    advice = f"name one of {known}" if known else "none on this node can be guarded"
+    advice = f"name one of {known}" if known else "no interface of this node can be guarded"
     return [], f"there is no such interface; {advice}"
 
 
@@ -227,7 +229,7 @@ def _automatic(_selector: InterfaceSelector, surroundings: Surroundings, wanted:
         links = _by_default_route(4, fit, surroundings) or _by_default_route(6, fit, surroundings)
     if links:
         return links, None
-    return [], "no interface carries a VIP's subnet, and there is no default route; name the interface"
+    return [], "no interface carries a VIP's subnet, and there is no default route; name the interface to guard"
 
 
 def _meet(subnet: Network, wanted: _Wanted) -> bool:

@@ -70,21 +70,21 @@ def _refused(candidates: Iterable[Candidate]) -> Iterator[str]:
     for candidate in candidates:
         if not candidate.eligible:
             by_reason.setdefault(candidate.why, []).append(candidate.node)
-    return (f"{some(names)} may not own the VIP: {why}" for why, names in by_reason.items())
+    return (f"{some(names)} cannot own the VIP: {why}" for why, names in by_reason.items())
 
 
 def _claim_steps(address: Address, holder: Holder, candidates: tuple[Candidate, ...], now_ns: int) -> Iterator[str]:
     name, since = holder.node, _since(holder, now_ns)
     free = "any eligible node may take the VIP, the first choice first"
-    before = f"{name} falls silent first, then the claim goes, and then" if name else "once it is gone,"
+    before = f"first {name} falls silent, then the claim disappears; after that" if name else "after that"
     texts = {
         ClaimState.VALID: f"{name} holds the claim{since}",
-        ClaimState.VOID: f"the claim names {name}, but in an epoch that has ended (void): {free}",
+        ClaimState.VOID: f"the claim names {name}, but is void, because the epoch in it has ended: {free}",
         ClaimState.RELEASED: f"the last holder has released the claim{since}: {free}",
-        ClaimState.EXTERNAL: f"{holder.external} has {address}, and is not a node of the cluster{since}: no node takes "
+        ClaimState.EXTERNAL: f"{holder.external}, a host outside the cluster, has {address}{since}: no node takes "
         "the VIP until that host falls silent",
         ClaimState.UNREADABLE: f"agents cannot read the claim, so no node takes the VIP: {holder.unreadable}",
-        ClaimState.DELETING: f"the claim is being deleted, by hand: {before} {free}",
+        ClaimState.DELETING: f"the claim is being deleted by hand: {before} {free}",
         ClaimState.NONE: f"no node has claimed {address} yet: {free}",
         ClaimState.UNKNOWN: "the agent does not know yet whether the claim is valid",
     }
@@ -118,6 +118,6 @@ def _valid_steps(holder: Holder, candidates: tuple[Candidate, ...]) -> Iterator[
         why = f": {own.why}" if own else ""
         yield f"{holder.node} is no longer eligible, and hands the VIP over{why}"
     elif first != holder.node and any(candidate.leads for candidate in candidates):
-        yield f"{first} should have the VIP, and takes it immediately"
+        yield f"{first} should have the VIP, and takes it over immediately"
     elif first != holder.node:
-        yield f"{first} is preferred, but an owner keeps its VIP until the cluster has been quiet for a minute"
+        yield f"{first} is preferred, but an owner keeps its VIP until nothing has changed for a minute"

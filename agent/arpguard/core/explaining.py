@@ -82,7 +82,7 @@ class Viewpoint:
 # Of an entry, for the doctor too.
 KINDS = {
     Kind.OWNED: "this node answers",
-    Kind.FOREIGN: "another node or another link answers; this link is silent",
+    Kind.FOREIGN: "another node answers, or this node on another link; this link is silent",
     Kind.EXTERNAL: "a host outside the cluster answers, and this node is silent",
     Kind.UNCLAIMED: "no node owns it, so this node is silent",
     Kind.DELEGATED: "another program on this node answers, and the guard passes its answers",
@@ -159,7 +159,7 @@ def explain_ownership(
         voucher = scene.voucher_left_ns
     refused = Admission.of(AgentConfig(), {}, avoided(scene.surroundings)).refusal(address)
     if vip is not None and cluster is None and refused is not None:
-        steps = [f"{source} lists it, but {refused.why}", *_link_steps(address, None, entry, scene)]
+        steps = [f"{source} lists this address, but {refused.why}", *_link_steps(address, None, entry, scene)]
         return OwnershipFacts(steps=(*steps, *_entry_steps(entry, scene)))
 
     steps = _source_steps(address, source, vip, cluster)
@@ -222,7 +222,7 @@ def _source_steps(address: Address, source: str, vip: Vip | None, cluster: InClu
     if vip is not None:
         why = f": {origin.why}" if origin.why else ""
         return [f"{source} makes {address} a VIP with the owner {vip.owner}{why}", *origin.others]
-    nothing = f"nothing makes {address} a VIP in {source}"
+    nothing = f"nothing in {source} makes {address} a VIP"
     if cluster is None:
         return [nothing]
     if not cluster.complete:
@@ -236,7 +236,7 @@ def _owner_steps(address: Address, vip: Vip, cluster: InCluster, scene: Viewpoin
     """Which node owns the VIP in the cluster, where the source does not name it."""
     if vip.owner.kind is OwnerKind.FOLLOW:
         chosen = f"so {vip.owner.node} has it" if vip.owner.node else "so all nodes suppress answers for the VIP"
-        known = cluster.origin.follows or "nothing is known about that one"
+        known = cluster.origin.follows or "nothing is known about that announcer"
         return [f"the VIP follows another announcer ({known}), {chosen}"]
     if not vip.elected:
         return []
@@ -260,7 +260,7 @@ def _link_steps(address: Address, vip: Vip | None, entry: VipEntry | None, scene
             f"{address} is bound on {', '.join(bound)} of this node: {_unguarded(address, bound, entry, scene)}"
         )
     if not scene.link.up:
-        steps.append(f"{scene.link.name} is down: no frame comes or goes there now")
+        steps.append(f"{scene.link.name} is down: no frame arrives or leaves there now")
     return steps
 
 
@@ -294,8 +294,8 @@ def _entry_steps(entry: VipEntry | None, scene: Viewpoint) -> list[str]:
     ]
     if _is_stale(entry, scene.control):
         steps.append(
-            f"the entry is from epoch {entry.epoch}, but the node is in epoch {scene.control.epoch}: this node "
-            "answers nothing"
+            f"the entry is from epoch {entry.epoch}, but this node is in epoch {scene.control.epoch}, so it does "
+            "not answer"
         )
     return steps
 
@@ -318,12 +318,10 @@ def _fence_step(left_ns: int | None, voucher_left_ns: int | None, *, elected: bo
     if left_ns is None:
         return _HELD if elected else "the owner is fixed, so the right to answer does not expire (no fence)"
     if not left_ns:
-        return "the fence has expired: the kernel answers nothing until this node renews its lease"
+        return "the fence has expired: this node does not answer until it renews its lease"
     if voucher_left_ns is None:
         return f"the fence expires in {left_ns / NS_PER_S:.3f} s, unless this node renews its lease"
     if not voucher_left_ns:
-        return (
-            "the voucher's fence has expired: the kernel answers nothing until the voucher hears from this node again"
-        )
+        return "the voucher's fence has expired: this node does not answer until its voucher hears from it again"
     left, voucher_left = f"{left_ns / NS_PER_S:.3f} s", f"{voucher_left_ns / NS_PER_S:.3f} s"
     return f"the fence expires in {left}, and the voucher's fence in {voucher_left}, unless they are renewed"

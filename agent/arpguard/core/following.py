@@ -440,7 +440,7 @@ def _annotation(service: Service, name: str) -> str:
 
 def _nobody(service: Service) -> str:
     names = " or ".join(announcer.name for announcer in _announcers_of(service))
-    return f"no object of {names} names a node" if names else "no known announcer would take this Service"
+    return f"no object of {names} names a node" if names else "no announcer that arpguard knows would take this Service"
 
 
 # The announcers. Where each fact is from: tests/kube/recorded/README.md.
@@ -493,8 +493,8 @@ def _purelb_doubts(service: Service, address: Address) -> str:
         return ""
     named = f"names {some([node[:_MAX_SHOWN] for node in nodes])}" if nodes else "names no node"
     return (
-        f"{_annotation(service, name)} {named} for {address}: PureLB 0.15 and 0.16 do not say which node announces it; "
-        "update PureLB, or use owner: elect without its announcer"
+        f"{_annotation(service, name)} {named} for {address}, but in PureLB 0.15 and 0.16 it does not say which node "
+        "announces the address: upgrade PureLB, or use `owner: elect` and turn PureLB's announcer off"
     )
 
 

@@ -57,9 +57,11 @@ _STATES = {
     "BACKUP_PRIORITY": VrrpState.BACKUP,
 }
 
-UNREAD = "the agent has not looked yet"
+UNREAD = "the agent has not looked for keepalived yet"
 GONE = "keepalived is not running, or its configuration lacks `vrrp_notify_fifo {fifo}`"
-SHARED = "another program reads {fifo} too, and took lines out: give arpguard a FIFO of its own, and restart keepalived"
+SHARED = (
+    "another program reads {fifo} too, and took lines from it: give arpguard a FIFO of its own, and restart keepalived"
+)
 SEVERAL = (
     "{count} programs have {fifo} open for writing: give each keepalived a FIFO of its own, and restart the one that "
     "arpguard follows"
@@ -67,19 +69,19 @@ SEVERAL = (
 OVERFLOWN = "{fifo} was full, so keepalived may have been unable to write to it: restart keepalived"
 UNREADABLE = "{fifo} has a line that is not about VRRP, {line}: use vrrp_notify_fifo, not notify_fifo"
 UNSAID = (
-    "keepalived is running but has not reported this instance: check that it has this vrrp_instance; "
+    "keepalived is running but has not reported this instance: check that its configuration has this vrrp_instance; "
     "if so, restart keepalived"
 )
 SILENT = ", so this node does not answer for {vips}"
 UNCHANGED = (
-    "; until the agent has read everything that says what to guard, this node treats {vips} as it did before the agent "
+    "; until the agent knows everything that it has to guard, this node treats {vips} as it did before the agent "
     "started"
 )
 _STILL = (
-    "the agent has not yet read everything that says what to guard: until then, this node treats the VIP as it did "
+    "the agent does not yet know everything that it has to guard: until then, this node treats the VIP as it did "
     "before the agent started"
 )
-A_GROUP = "that is a vrrp_sync_group: name one of its instances"
+A_GROUP = "this is the name of a vrrp_sync_group: name one of its instances instead"
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,7 +341,7 @@ def splits(followed: Mapping[Address, str], known: InstanceStates, wrong: Iterab
 
     return [
         f"keepalived: {instance} is MASTER here, and {others[vips[0]]} answers for {some(vips)} too: two routers are "
-        "MASTER, and arpguard does not choose between them; fix the path of their advertisements, or stop one"
+        "MASTER, and arpguard does not choose between them; let their VRRP advertisements reach each other, or stop one"
         for instance, addresses in _by_instance(followed)
         if known.states.get(instance) is VrrpState.MASTER and (vips := [at for at in addresses if at in others])
     ]

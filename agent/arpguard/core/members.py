@@ -247,7 +247,7 @@ def obstacle(vip: Vip, member: Member, subnets: tuple[Network, ...]) -> str | No
     if member.refusal is not None:
         return member.refusal
     if vip.nodes is not None and member.name not in vip.nodes:
-        return "no ready endpoint there (externalTrafficPolicy: Local)"
+        return "no ready endpoint on the node (externalTrafficPolicy: Local)"
     link = f"its link {vip.interface}" if vip.interface else "its link"
     if subnets:
         return None if member.reaches(vip.address, vip.interface) else f"{link} with {subnets[0]} is down or missing"
@@ -293,7 +293,7 @@ def why_not(group: Group, member: Member, pools: Pools) -> str:
     reasons = ((vip, obstacle(vip, member, pools.subnets(vip))) for vip in group)
     why_worse = DOUBTED if member.doubted else CORDONED
     vip, why = next(((vip, why) for vip, why in reasons if why is not None), (group[0], why_worse))
-    return why if vip is group[0] else f"{vip.address}, which must have the same owner, cannot go there: {why}"
+    return why if vip is group[0] else f"{vip.address}, which must have the same owner, cannot go to this node: {why}"
 
 
 def _together(lead: Address, address: Address) -> str:
@@ -301,7 +301,7 @@ def _together(lead: Address, address: Address) -> str:
 
 
 def _place(place: int, *, has_it: bool) -> str:
-    return f"choice {place}; the current owner, and keeps the VIP" if has_it else f"choice {place}"
+    return f"choice {place}; it is the current owner, and keeps the VIP" if has_it else f"choice {place}"
 
 
 def speaker(subject: Subject, members: Iterable[Member]) -> str:

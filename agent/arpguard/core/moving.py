@@ -25,7 +25,7 @@ class Moves:
 
     def refused(self, node: str, address: Address, together: Iterable[Address] = ()) -> str:
         """The same, for a node that has the VIP, or had it last."""
-        return f"{node} may not own the VIP: {self.refusal(node, address, together)}"
+        return f"{node} cannot own the VIP: {self.refusal(node, address, together)}"
 
 
 def to_lead(node: str, lead: Address) -> str:
@@ -42,4 +42,4 @@ def as_choice(place: int, first: str, lead: Address | None) -> str:
     """Why this node takes a VIP. `place`: which choice it is, from 0 on; `lead`: what the VIP goes with, or None."""
     if place:
         return f"the VIP's first choice, {first}, has not taken it"
-    return FIRST_CHOICE if lead is None else f"it goes with {lead}"
+    return FIRST_CHOICE if lead is None else f"it must have the same owner as {lead}"

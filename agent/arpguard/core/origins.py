@@ -53,7 +53,7 @@ def _few(lines: list[str]) -> tuple[str, ...]:
 
 def _runner_up(bid: Bid, first: Bid) -> str:
     if bid.vip.settings == first.vip.settings:
-        return f"{bid.name} shares it, with the same settings"
+        return f"{bid.name} shares the address, with the same settings"
     if first.order[0] != CONFIGURED and bid.namespace != first.namespace:
         reason = "it is in the namespace with the oldest Service that has this address"
     elif bid.order[0] == first.order[0]:

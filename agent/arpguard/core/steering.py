@@ -247,7 +247,9 @@ def _problem(key: Key, followed: str, nodes: Iterable[str]) -> str:
 def _instead(said: Followed, node: str, course: Course) -> Followed:
     """The answer if another node is followed than the one that objects name now."""
     if not node:
-        wait = f"the VIP moves to {course.followed}, and for {PAUSE_NS // NS_PER_MS} ms all nodes block answers for it"
+        wait = (
+            f"the VIP moves to {course.followed}, and for {PAUSE_NS // NS_PER_MS} ms all nodes suppress answers for it"
+        )
         return replace(said, node="", why=f"{said.why}; {wait}")
     follow = f"follow {node} while objects name several nodes in turn" if said.node else f"still follow {node}"
     return replace(said, node=node, why=f"{said.why}; the agents {follow}")

@@ -62,7 +62,8 @@ class Telling:
     def _tell_of_rest(self, kind: _Alike, count: int) -> None:
         """Reports the rest of a kind. The Event has no count: it would become another Event with each change."""
         subject, reason, _own = kind
-        problem = f"{SERVICE_SOURCE}{subject.namespace}/{subject.name}: {count} more of its addresses: {reason}"
+        name = f"{SERVICE_SOURCE}{subject.namespace}/{subject.name}"
+        problem = f"{name}: {count} more of its addresses have this problem: {reason}"
         self._tell(
             kind,
             problem,

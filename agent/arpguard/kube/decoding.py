@@ -19,7 +19,7 @@ def decode(data: bytes) -> object:
         try:
             return json.loads(data.decode("utf-8", "replace"), parse_int=_whole)
         except RecursionError as error:
-            raise ValueError("nested too deep") from error
+            raise ValueError("nested too deeply") from error
 
 
 @contextmanager

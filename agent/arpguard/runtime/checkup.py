@@ -77,7 +77,7 @@ def _of_configmap(found: ConfigMap | None, name: str, setting: Setting) -> Setti
     source = f"ConfigMap {name}"
     if found is None or found.text is None:
         create = f"does not exist: create it, with the configuration under the key {CONFIG_KEY}"
-        wrong = create if found is None else f"has no key {CONFIG_KEY}: put the configuration there"
+        wrong = create if found is None else f"has no key {CONFIG_KEY}: put the configuration under this key"
         raise ConfigError(source, [Problem("(object)", wrong)])
     return replace(setting, config=parse_config(found.text, source), source=source)
 

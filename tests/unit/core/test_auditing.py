@@ -373,7 +373,7 @@ def test_problems_name_each_host_and_each_silent_owner_once():
         f"audit: {M} answers for 192.0.2.58, and so does another host; see `arpguard audit`",
         f"audit: {STRANGER} answers for 192.0.2.58, and so does another host; see `arpguard audit`",
         "audit: no host answers for 192.0.2.59, although n1 should; see `arpguard explain`",
-        f"audit: {STRANGER} (n2 (cluster node)) answers for 2001:db8::50, and the owner does not; see `arpguard audit`",
+        f"audit: {STRANGER} (n2 (cluster node)) answers for 2001:db8::50, but the owner does not; see `arpguard audit`",
     ]
 
 

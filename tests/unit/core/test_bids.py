@@ -49,7 +49,7 @@ def test_one_that_is_alone_gets_what_it_asks_for():
     ids=["the configuration", "an annotation", "by name", "the older namespace"],
 )
 def test_first_has_the_say_and_the_other_a_complaint_in_whatever_order_they_come(first, second):
-    why = f"{first.name} takes precedence for {VIP}, and has other settings: give both the same settings"
+    why = f"{first.name} takes precedence for {VIP}, but has other settings: give both the same settings"
     award = Award(first.vip, disputed=(replace(second, complaint=Complaint("VIPConflictingSources", why)),))
 
     assert decide([first, second]) == award

@@ -379,7 +379,7 @@ def test_addresses_of_services_that_nobody_on_the_segment_asks_for_are_left_out_
     assert grade("kube-ipvs", picture(LO, asked, ETH0)) == "ok"
     found = said("kube-ipvs", picture(LO, on(IPVS0, "10.96.0.1/32", f"{VIP}/32"), ETH0))[0]
     assert found.grade is Grade.BAD
-    assert found.seen == f"addresses: 2, 1 of them in a link's subnet; without a guard: {VIP}"
+    assert found.seen == f"addresses: 2 (in a link's subnet: 1); unguarded: {VIP}"
 
 
 @pytest.mark.parametrize(
@@ -404,7 +404,7 @@ def test_a_vip_does_not_leak_from_its_owner():
 @pytest.mark.parametrize("kind", [Kind.FOREIGN, Kind.OWNED])
 def test_the_fix_for_a_guarded_vip_that_is_only_observed_is_to_enforce(kind):
     scene = picture(BOUND, ETH0, wire=heard(OTHER), **guarded(kind, mode=Mode.OBSERVE))
-    enforce = "set `mode: enforce` when `arpguard vips` shows what you expect"
+    enforce = "set `mode: enforce` once `arpguard vips` shows the owners that you expect"
 
     (found,) = said("vip-on-wire", scene)
     assert found.grade is Grade.BAD
@@ -443,7 +443,7 @@ def a_service(*texts: str, ingress: tuple[str, ...] = ()) -> Service:
     [
         ("192.0.2.1", "is the address of node"),
         ("192.0.2.2", "is the address of node node2"),
-        ("192.0.2.9", "is the API server's"),
+        ("192.0.2.9", "is the API server's address"),
         ("192.0.2.254", "is a gateway"),
     ],
 )
@@ -532,7 +532,12 @@ UNASKED = config("{}")
         (UNASKED, SILENT, True, [("skip", "the doctor does not know the cluster: no API server")]),
         (UNASKED, Unread("hidden"), True, [("skip", "the doctor does not know the cluster: no API server")]),
         (UNASKED, SAYS, True, [("bad", "no node vouches for this node")]),
-        (UNASKED, REFUSED, True, [("skip", "the agent has no right to the Secret, so no node vouches for this one")]),
+        (
+            UNASKED,
+            REFUSED,
+            True,
+            [("skip", "the agent has no right to the Secret of vouching, so no node vouches for this one")],
+        ),
         (AUTO, SILENT, True, [("ok", "the agent reports no problem with vouching")]),
         (AUTO, Unread("hidden"), True, [("unknown", "hidden")]),
         (AUTO, SAYS, None, [("bad", "no node vouches for this node")]),
@@ -683,7 +688,9 @@ def test_vips_and_other_nodes_are_asked_for_and_not_this_node():
 
 def test_a_link_that_cannot_be_heard_on_is_unknown():
     scene = picture(BOUND, ETH0, wire=Wire(unheard={2: "raw sockets are refused"}))
-    assert said("vip-on-wire", scene)[0] == Finding(Grade.UNKNOWN, "not asked there: raw sockets are refused", "eth0")
+    assert said("vip-on-wire", scene)[0] == Finding(
+        Grade.UNKNOWN, "could not ask on this link: raw sockets are refused", "eth0"
+    )
 
 
 @pytest.mark.parametrize(("ago_s", "expected"), [(5.0, "bad"), (3600.0, "warn")])
@@ -708,9 +715,9 @@ def test_claims_of_one_vip_are_one_finding_that_names_each_mac():
 
     assert (first.about, first.grade) == (str(VIP), Grade.BAD)
     assert first.seen.startswith("claimed on eth0 by ")
-    assert [f"{mac} (outside), reports: 2, the last 5 s ago" for mac in STRANGERS] == first.seen.split(" by ")[1].split(
-        "; "
-    )
+    assert [f"{mac} (outside), reports: 2, the last one 5 s ago" for mac in STRANGERS] == first.seen.split(" by ")[
+        1
+    ].split("; ")
     assert (second.about, second.grade) == ("192.0.2.51", Grade.WARN)
 
 
@@ -787,7 +794,9 @@ def test_what_is_left_to_the_kernel_has_to_be_answered_by_it(links, ignore, kind
     assert grade("arp-ignore", scene) == expected
 
 
-@pytest.mark.parametrize(("forwarding", "words"), [(1, f"{VIP} is not bound here"), (0, "as soon as")])
+@pytest.mark.parametrize(
+    ("forwarding", "words"), [(1, f"no device here has {VIP}"), (0, "if this node forwards packets")]
+)
 def test_packets_go_round_at_once_where_the_vip_is_not_bound_and_packets_are_forwarded(forwarding, words):
     route = Route(ip_interface("192.0.2.0/24").network, 2)
     settings = sysctls(accept_local=1, rp_filter=1, forwarding=forwarding)

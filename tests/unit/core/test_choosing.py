@@ -95,7 +95,7 @@ def test_host_address_is_no_subnet():
         ("can_reach:2001:db8::1", "no route leads there"),
         ("cidr:172.16.0.0/12", "no route but the default one leads there"),
         ("eth9", "there is no such interface; name one of eth0, eth1, br0, eth2"),
-        ("wlan*", "no interface of this name yet"),
+        ("wlan*", "no interface matches it yet"),
     ],
 )
 def test_what_cannot_be_guarded_is_a_problem_that_says_why(item, text):
@@ -291,8 +291,8 @@ def test_the_link_that_carries_the_address_is_guarded(items, vip, names):
         ),
         ("mv0", "mv0 shares its segment with bond0.100"),
         ("blue", "blue is a VRF, which faces no network itself: name the interfaces in it"),
-        ("wg0", "wg0 is not an Ethernet device (wireguard): no host asks for addresses there"),
-        ("tun0", "tun0 is not an Ethernet device (tun): no host asks for addresses there"),
+        ("wg0", "wg0 is not an Ethernet device (wireguard), so no host sends ARP requests there"),
+        ("tun0", "tun0 is not an Ethernet device (tun), so no host sends ARP requests there"),
     ],
 )
 def test_device_that_cannot_be_guarded_is_refused_with_the_reason(item, text):

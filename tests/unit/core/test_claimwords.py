@@ -23,6 +23,7 @@ MAC = "02:00:00:00:00:50"
 NO_EPOCH = "annotation arpguard.io/holder-epoch is not an epoch ('x')"
 UNCHANGED = "this node has seen the claim unchanged"
 MOVED_ONCE = "the VIP has moved once so far"
+GOING = "the claim is being deleted by hand: first n1 falls silent, then the claim disappears; after that "
 FREE = "any eligible node may take the VIP, the first choice first"
 
 
@@ -77,7 +78,7 @@ def test_claim_is_worth_what_keeps_others_from_it_first(changes, state):
             [
                 "n2 holds the claim",
                 "n2 renews its lease in time",
-                "n1 is preferred, but an owner keeps its VIP until the cluster has been quiet for a minute",
+                "n1 is preferred, but an owner keeps its VIP until nothing has changed for a minute",
             ],
         ),
         (
@@ -92,7 +93,7 @@ def test_claim_is_worth_what_keeps_others_from_it_first(changes, state):
             replace(HELD, node="n9"),
             ["n9 holds the claim", "n9 renews its lease in time", "n9 is no longer eligible, and hands the VIP over"],
         ),
-        (replace(HELD, void=True), [f"the claim names n1, but in an epoch that has ended (void): {FREE}"]),
+        (replace(HELD, void=True), [f"the claim names n1, but is void, because the epoch in it has ended: {FREE}"]),
         (
             replace(HELD, node="", seen_ns=NOW_NS - NS_PER_S, transitions=1),
             [
@@ -101,7 +102,7 @@ def test_claim_is_worth_what_keeps_others_from_it_first(changes, state):
         ),
         (
             replace(HELD, node="", external=MAC),
-            [f"{MAC} has {VIP}, and is not a node of the cluster: no node takes the VIP until that host falls silent"],
+            [f"{MAC}, a host outside the cluster, has {VIP}: no node takes the VIP until that host falls silent"],
         ),
         (
             replace(HELD, unreadable=NO_EPOCH),
@@ -109,9 +110,9 @@ def test_claim_is_worth_what_keeps_others_from_it_first(changes, state):
         ),
         (
             replace(HELD, deleting=True),
-            [f"the claim is being deleted, by hand: n1 falls silent first, then the claim goes, and then {FREE}"],
+            [f"{GOING}{FREE}"],
         ),
-        (replace(HELD, node="", deleting=True), [f"the claim is being deleted, by hand: once it is gone, {FREE}"]),
+        (replace(HELD, node="", deleting=True), [f"the claim is being deleted by hand: after that {FREE}"]),
         (Holder(known=True), [f"no node has claimed 192.0.2.50 yet: {FREE}"]),
         (Holder(), ["the agent does not know yet whether the claim is valid"]),
     ],
@@ -131,8 +132,8 @@ def test_claim_is_told_of_in_words(holder, steps):
             (FIRST, DOWN, Candidate("n4", False, False, "cordoned"), replace(DOWN, node="n5")),
             [
                 "n1 may own the VIP",
-                "n3, n5 may not own the VIP: its Node is not ready",
-                "n4 may not own the VIP: cordoned",
+                "n3, n5 cannot own the VIP: its Node is not ready",
+                "n4 cannot own the VIP: cordoned",
             ],
         ),
         (
@@ -152,7 +153,7 @@ def test_vip_that_is_apart_from_the_one_it_goes_with_is_about_to_move():
 
     steps = claim_steps(VIP, replace(HELD, node="n2"), (leading, holding), NOW_NS)
 
-    assert steps[-1] == "n1 should have the VIP, and takes it immediately"
+    assert steps[-1] == "n1 should have the VIP, and takes it over immediately"
 
 
 # ---- the whole chain ---------------------------------------------------------------------------------------------
@@ -205,8 +206,8 @@ def test_held_vip_is_told_from_one_whose_owner_is_named():
             Owner(OwnerKind.FOLLOW),
             Origin(),
             (
-                "the VIP follows another announcer (nothing is known about that one), so all nodes suppress answers "
-                "for the VIP"
+                "the VIP follows another announcer (nothing is known about that announcer), so all nodes suppress "
+                "answers for the VIP"
             ),
         ),
     ],
@@ -227,12 +228,12 @@ def test_candidates_of_a_followed_vip_are_who_was_chosen_and_this_node():
 @pytest.mark.parametrize(
     ("cluster", "steps"),
     [
-        (None, [f"nothing makes {VIP} a VIP in ConfigMap a/b"]),
-        (InCluster(), [f"nothing makes {VIP} a VIP in ConfigMap a/b, and no Service has this address"]),
-        (InCluster(Origin(refusals=("r1", "r2"))), [f"nothing makes {VIP} a VIP in ConfigMap a/b", "r1", "r2"]),
+        (None, [f"nothing in ConfigMap a/b makes {VIP} a VIP"]),
+        (InCluster(), [f"nothing in ConfigMap a/b makes {VIP} a VIP, and no Service has this address"]),
+        (InCluster(Origin(refusals=("r1", "r2"))), [f"nothing in ConfigMap a/b makes {VIP} a VIP", "r1", "r2"]),
         (
             InCluster(complete=False),
-            [f"nothing makes {VIP} a VIP in ConfigMap a/b, and the agent is still reading from the API server"],
+            [f"nothing in ConfigMap a/b makes {VIP} a VIP, and the agent is still reading from the API server"],
         ),
     ],
     ids=["standalone", "nobody asks", "refused", "not read"],

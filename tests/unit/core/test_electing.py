@@ -541,7 +541,7 @@ def why(me, holders, now_ns=LATER, vips=VIPS, **changes):
 )
 def test_why_a_node_gives_a_vip_up_and_another_waits_for_it(change, said):
     assert why(FIRST, {ADDRESS: FIRST}, **{FIRST: change}) == {ADDRESS: said}
-    assert why(SECOND, {ADDRESS: FIRST}, **{FIRST: change}) == {ADDRESS: f"{FIRST} may not own the VIP: {said}"}
+    assert why(SECOND, {ADDRESS: FIRST}, **{FIRST: change}) == {ADDRESS: f"{FIRST} cannot own the VIP: {said}"}
 
 
 def test_why_a_node_gives_a_vip_up_that_no_node_may_own():
@@ -574,7 +574,7 @@ SILENT = "its agent has not renewed its lease in time"
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"alive": False}, f"{FIRST} may not own the VIP: {SILENT}; this node is its first choice"),
+        ({"alive": False}, f"{FIRST} cannot own the VIP: {SILENT}; this node is its first choice"),
         ({}, f"{FIRST} no longer has it; the VIP's first choice, {FIRST}, has not taken it"),
     ],
     ids=["silent", "handed over"],
@@ -595,7 +595,7 @@ def test_why_a_node_takes_what_a_node_had_that_is_gone():
 
     wishes = wishes_of(election, VIPS, members(), {ADDRESS: ""}, LATER)
 
-    assert wishes.why == {ADDRESS: "other may not own the VIP: no Node has that name; this node is its first choice"}
+    assert wishes.why == {ADDRESS: "other cannot own the VIP: no Node has that name; this node is its first choice"}
 
 
 def test_why_a_vip_moves_for_balance():
@@ -617,7 +617,7 @@ def test_why_an_address_goes_with_its_lead():
         SIX: f"{FIRST} owns {ADDRESS}, which must have the same owner"
     }
     assert pair_wishes(Election(FIRST, START), apart | {SIX: ""}).why == {
-        SIX: f"no node has it; it goes with {ADDRESS}"
+        SIX: f"no node has it; it must have the same owner as {ADDRESS}"
     }
 
 
@@ -625,4 +625,4 @@ def test_why_a_node_gives_one_address_up_for_the_other_family():
     why = pair_wishes(Election(FIRST, START), dict.fromkeys(PAIR, FIRST), **{FIRST: {"links": (("eth0", LAN),)}}).why
 
     said = f"its link with {LAN6} is down or missing"
-    assert why == {ADDRESS: f"{SIX}, which must have the same owner, cannot go there: {said}", SIX: said}
+    assert why == {ADDRESS: f"{SIX}, which must have the same owner, cannot go to this node: {said}", SIX: said}

@@ -68,9 +68,10 @@ def explain(owner: Owner | None, scene: Viewpoint, address=VIP, mode=Mode.INHERI
 
 MADE = f"{SOURCE} makes {VIP} a VIP with the owner "
 STILL = (
-    "keepalived says that VI_1 is BACKUP on me, but the agent has not yet read everything that says what to guard: "
+    "keepalived says that VI_1 is BACKUP on me, but the agent does not yet know everything that it has to guard: "
     "until then, this node treats the VIP as it did before the agent started"
 )
+FOREIGN = "another node answers, or this node on another link; this link is silent"
 ENFORCED = "the mode is enforce (the node's)"
 HOLD = "the owner is fixed, so the right to answer does not expire (no fence)"
 SUBNET = "me is this node; it answers on eth0: the VIP is in the subnet of eth0"
@@ -86,7 +87,7 @@ STEPS = [
         {},
         [
             MADE + "other",
-            "so the kernel's entry on eth0 is foreign: another node or another link answers; this link is silent",
+            f"so the kernel's entry on eth0 is foreign: {FOREIGN}",
             ENFORCED,
         ],
         id="owner elsewhere",
@@ -131,7 +132,7 @@ STEPS = [
         [
             MADE + "keepalived VI_1",
             "keepalived says that VI_1 is BACKUP on me, so this node is silent",
-            "so the kernel's entry on eth0 is foreign: another node or another link answers; this link is silent",
+            f"so the kernel's entry on eth0 is foreign: {FOREIGN}",
             ENFORCED,
         ],
         id="keepalived, backup",
@@ -143,7 +144,7 @@ STEPS = [
         [
             MADE + "keepalived VI_1",
             STILL,
-            "so the kernel's entry on eth0 is foreign: another node or another link answers; this link is silent",
+            f"so the kernel's entry on eth0 is foreign: {FOREIGN}",
             ENFORCED,
         ],
         id="keepalived, while the agent waits",
@@ -185,7 +186,7 @@ STEPS = [
         a_scene(),
         {},
         [
-            f"nothing makes {VIP} a VIP in /etc/arpguard/config.yaml",
+            f"nothing in /etc/arpguard/config.yaml makes {VIP} a VIP",
             "so the kernel has no entry for it on eth0, and every frame about the address passes",
         ],
         id="no VIP",
@@ -195,7 +196,7 @@ STEPS = [
         replace(a_scene(bound=[VIP]), around=(POOL, VipEntry(Kind.CLOSED))),
         {},
         [
-            f"nothing makes {VIP} a VIP in /etc/arpguard/config.yaml",
+            f"nothing in /etc/arpguard/config.yaml makes {VIP} a VIP",
             BOUND + "without the guard the kernel would answer for it",
             (
                 "so the kernel has no entry for it on eth0, and 192.0.2.0/24 is closed there (unknown: suppress): "
@@ -210,7 +211,7 @@ STEPS = [
         replace(a_scene(), around=(POOL, VipEntry(Kind.OPEN))),
         {},
         [
-            f"nothing makes {VIP} a VIP in /etc/arpguard/config.yaml",
+            f"nothing in /etc/arpguard/config.yaml makes {VIP} a VIP",
             (
                 "so the kernel has no entry for it on eth0, and 192.0.2.0/24 is an exception in a closed range: every "
                 "frame about the address passes"
@@ -223,7 +224,7 @@ STEPS = [
         a_scene(bound=[VIP]),
         {},
         [
-            f"nothing makes {VIP} a VIP in /etc/arpguard/config.yaml",
+            f"nothing in /etc/arpguard/config.yaml makes {VIP} a VIP",
             BOUND + "the kernel answers for it",
             "so the kernel has no entry for it on eth0, and every frame about the address passes",
         ],
@@ -236,7 +237,7 @@ STEPS = [
         [
             MADE + "other",
             BOUND + "without the guard the kernel would answer for it",
-            "so the kernel's entry on eth0 is foreign: another node or another link answers; this link is silent",
+            f"so the kernel's entry on eth0 is foreign: {FOREIGN}",
             ENFORCED,
         ],
         id="owner elsewhere, bound on lo",
@@ -248,7 +249,7 @@ STEPS = [
         [
             MADE + "me",
             "me is this node; it answers on eth0, and not on eth1: the VIP is in the subnet of eth0",
-            "so the kernel's entry on eth1 is foreign: another node or another link answers; this link is silent",
+            f"so the kernel's entry on eth1 is foreign: {FOREIGN}",
             ENFORCED,
         ],
         id="two links, asked about the other one",
@@ -263,7 +264,7 @@ STEPS = [
                 "me is this node; it answers on eth1, and not on eth0: "
                 "no link has the VIP's subnet, and the routes lead through eth1"
             ),
-            "so the kernel's entry on eth0 is foreign: another node or another link answers; this link is silent",
+            f"so the kernel's entry on eth0 is foreign: {FOREIGN}",
             ENFORCED,
         ],
         id="two links, the routes decide",
@@ -285,7 +286,7 @@ STEPS = [
         HERE,
         a_scene(link=DOWN, guarded=(DOWN,)),
         {},
-        [MADE + "me", SUBNET, "eth0 is down: no frame comes or goes there now", OWNED, ENFORCED, HOLD],
+        [MADE + "me", SUBNET, "eth0 is down: no frame arrives or leaves there now", OWNED, ENFORCED, HOLD],
         id="the link is down",
     ),
     pytest.param(
@@ -293,9 +294,9 @@ STEPS = [
         a_scene(link=DOWN, guarded=(DOWN,), bound=[VIP]),
         {},
         [
-            f"nothing makes {VIP} a VIP in /etc/arpguard/config.yaml",
+            f"nothing in /etc/arpguard/config.yaml makes {VIP} a VIP",
             BOUND + "the kernel answers for it",
-            "eth0 is down: no frame comes or goes there now",
+            "eth0 is down: no frame arrives or leaves there now",
             "so the kernel has no entry for it on eth0, and every frame about the address passes",
         ],
         id="no VIP, the link is down",
@@ -323,7 +324,7 @@ STEPS = [
             SUBNET,
             OWNED,
             ENFORCED,
-            "the fence has expired: the kernel answers nothing until this node renews its lease",
+            "the fence has expired: this node does not answer until it renews its lease",
         ],
         id="fenced",
     ),
@@ -336,7 +337,7 @@ STEPS = [
             SUBNET,
             OWNED,
             ENFORCED,
-            "the entry is from epoch 3, but the node is in epoch 4: this node answers nothing",
+            "the entry is from epoch 3, but this node is in epoch 4, so it does not answer",
             HOLD,
         ],
         id="stale epoch",
@@ -347,7 +348,7 @@ STEPS = [
         {"entry": VipEntry(Kind.FOREIGN, epoch=3)},
         [
             MADE + "other",
-            "so the kernel's entry on eth0 is foreign: another node or another link answers; this link is silent",
+            f"so the kernel's entry on eth0 is foreign: {FOREIGN}",
             ENFORCED,
         ],
         id="the epoch of what is not owned does not matter",
@@ -365,8 +366,8 @@ def test_address_of_the_node_itself_is_listed_and_refused():
     found = explain_ownership(own, SOURCE, Vip(own, Owner(OwnerKind.EXTERNAL)), None, a_scene())
 
     assert found.steps[0] == (
-        f"{SOURCE} lists it, but 192.0.2.1 is the address of this node, which would be cut off: choose an address "
-        "that no host has"
+        f"{SOURCE} lists this address, but 192.0.2.1 is the address of this node: guarding it would cut the node off; "
+        "choose an address that no host has"
     )
     assert found.steps[1:] == (
         "192.0.2.1 is bound on eth0 of this node: the kernel answers for it",
@@ -444,14 +445,14 @@ FENCES = [
         VipEntry(Kind.FOREIGN),
         a_control(),
         None,
-        "foreign, another node or another link answers; this link is silent",
+        f"foreign, {FOREIGN}",
         id="foreign",
     ),
     pytest.param(
         VipEntry(Kind.FOREIGN, mode=Mode.OBSERVE),
         a_control(),
         None,
-        "foreign, another node or another link answers; this link is silent (only observed: every frame passes)",
+        f"foreign, {FOREIGN} (only observed: every frame passes)",
         id="observed",
     ),
     pytest.param(None, AHEAD, None, "not guarded: the kernel and other programs answer freely", id="no entry"),
@@ -476,7 +477,7 @@ def test_owner_is_also_the_node_of_another_program_that_answers():
 
 BOUND = replace(AHEAD, term=7)
 SILENT = "owned, but the voucher's fence has expired: this node is silent"
-WAITS = "the voucher's fence has expired: the kernel answers nothing until the voucher hears from this node again"
+WAITS = "the voucher's fence has expired: this node does not answer until its voucher hears from it again"
 AFTER_BOTH = "the fence expires in 1.000 s, and the voucher's fence in 0.550 s, unless they are renewed"
 AFTER_ONE = "the fence expires in 1.000 s, unless this node renews its lease"
 OWNED, HELD = VipEntry(Kind.OWNED), VipEntry(Kind.OWNED, unfenced=True)
@@ -499,7 +500,7 @@ VOUCHERS = [
         granted(5),
         5,
         "owned, but the fence has expired: this node is silent",
-        "the fence has expired: the kernel answers nothing until this node renews its lease",
+        "the fence has expired: this node does not answer until it renews its lease",
         id="first fence passed",
     ),
 ]

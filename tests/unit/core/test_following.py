@@ -76,7 +76,8 @@ def dispute(first: tuple[str, str], other: tuple[str, str]) -> str:
 HOST = "annotation kube-vip.io/vipHost of Service shop/web"
 IPV4 = "annotation purelb.io/announcing-IPv4 of Service shop/web"
 PURELB_TO_0_16 = (
-    "PureLB 0.15 and 0.16 do not say which node announces it; update PureLB, or use owner: elect without its announcer"
+    "in PureLB 0.15 and 0.16 it does not say which node announces the address: upgrade PureLB, or use `owner: elect` "
+    "and turn PureLB's announcer off"
 )
 LOCK = "Lease of kube-vip for all Services kube-system/plndr-svcs-lock"
 STATUS = "ServiceL2Status of MetalLB metallb-system/l2-gjzc2"
@@ -180,7 +181,7 @@ def test_purelb_that_appends_is_read_from_the_end():
     found = Cluster().ask("purelb/service-0.16")
 
     assert found.node == "worker-3"
-    assert found.problems == (f"{IPV4} names worker-3, worker-1 for 192.0.2.40: {PURELB_TO_0_16}",)
+    assert found.problems == (f"{IPV4} names worker-3, worker-1 for 192.0.2.40, but {PURELB_TO_0_16}",)
 
 
 def test_purelb_to_0_16_that_went_back_to_a_node_may_be_followed_wrongly_and_that_is_said_once():
@@ -188,7 +189,7 @@ def test_purelb_to_0_16_that_went_back_to_a_node_may_be_followed_wrongly_and_tha
     entries = f"worker-1,eth0,{IP} worker-2,eth0,{IP}"
     found = Cluster().ask(marked("purelb/service-0.9", **{"purelb.io/announcing-IPv4": entries}))
 
-    assert found.problems == (f"{IPV4} names worker-2, worker-1 for 192.0.2.40: {PURELB_TO_0_16}",)
+    assert found.problems == (f"{IPV4} names worker-2, worker-1 for 192.0.2.40, but {PURELB_TO_0_16}",)
 
 
 def test_purelb_to_0_16_that_leaves_an_entry_out_is_a_problem():
@@ -197,7 +198,7 @@ def test_purelb_to_0_16_that_leaves_an_entry_out_is_a_problem():
     found = Cluster().ask(raw, ip_address("192.0.2.4"))
 
     assert found.node == ""
-    assert found.problems == (f"{IPV4} names no node for 192.0.2.4: {PURELB_TO_0_16}",)
+    assert found.problems == (f"{IPV4} names no node for 192.0.2.4, but {PURELB_TO_0_16}",)
     assert Cluster().ask(raw).problems == ()
 
 

@@ -118,12 +118,12 @@ def test_the_last_line_says_the_state(pipe, states, expected):
 def test_instances_and_groups_are_told_apart(pipe):
     pipe.content = b'GROUP "VI_1" MASTER 0\nINSTANCE "VI 2" MASTER 100\n'
     assert pipe.look() == "unknown"
-    assert pipe.why == "that is a vrrp_sync_group: name one of its instances"
+    assert pipe.why == "this is the name of a vrrp_sync_group: name one of its instances instead"
     assert pipe.reading.known.states == {"VI 2": VrrpState.MASTER}
 
 
 def test_before_the_first_look_nothing_is_known(pipe):
-    assert pipe.why == "the agent has not looked yet"
+    assert pipe.why == "the agent has not looked for keepalived yet"
 
 
 def test_while_nobody_has_the_fifo_open_the_state_is_unknown(pipe):
@@ -311,7 +311,7 @@ def test_lines_that_are_gone_were_read_by_somebody_else(pipe):
     pipe.writes("MASTER")
     assert pipe.look() == "unknown"
     assert pipe.why == (
-        "another program reads /run/states too, and took lines out: give arpguard a FIFO of its own, and restart "
+        "another program reads /run/states too, and took lines from it: give arpguard a FIFO of its own, and restart "
         "keepalived"
     )
     assert (pipe.file, pipe.content) == ("", b"")
@@ -403,15 +403,15 @@ def test_explain_says_why(state, expected):
     [
         (
             VrrpState.MASTER,
-            "keepalived says that VI_1 is MASTER on me, but the agent has not yet read everything",
+            "keepalived says that VI_1 is MASTER on me, but the agent does not yet know everything",
         ),
         (
             VrrpState.BACKUP,
-            "keepalived says that VI_1 is BACKUP on me, but the agent has not yet read everything",
+            "keepalived says that VI_1 is BACKUP on me, but the agent does not yet know everything",
         ),
         (
             None,
-            f"it is not known whether VI_1 is MASTER on me: {UNSAID}; the agent has not yet read everything",
+            f"it is not known whether VI_1 is MASTER on me: {UNSAID}; the agent does not yet know everything",
         ),
     ],
 )
@@ -446,7 +446,7 @@ def test_two_masters_are_a_split():
     (problem,) = splits({VIP: "VI_1"}, known(VrrpState.MASTER), [audited(AuditFinding.SEVERAL)])
     assert problem == (
         f"keepalived: VI_1 is MASTER here, and {STRANGER} answers for 198.51.100.50 too: two routers are MASTER, and "
-        "arpguard does not choose between them; fix the path of their advertisements, or stop one"
+        "arpguard does not choose between them; let their VRRP advertisements reach each other, or stop one"
     )
 
 

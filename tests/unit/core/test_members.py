@@ -76,7 +76,7 @@ def test_only_nodes_with_endpoints_may_own_a_local_one():
 
     assert verdicts(vip, a_member("n1"), a_member("n2"))["n1"] == (
         False,
-        "no ready endpoint there (externalTrafficPolicy: Local)",
+        "no ready endpoint on the node (externalTrafficPolicy: Local)",
     )
 
 
@@ -152,7 +152,7 @@ def test_holder_is_chosen_and_else_the_first():
     assert [each.node for each in free] == order
     assert [each.chosen for each in free] == [True, False, False]
     assert [each.chosen for each in held] == [False, False, True]
-    assert held[2].why == "choice 3; the current owner, and keeps the VIP"
+    assert held[2].why == "choice 3; it is the current owner, and keeps the VIP"
 
 
 def test_pools_are_the_same_while_those_who_matter_are():
@@ -215,7 +215,7 @@ def test_candidates_of_a_pair_are_those_who_may_own_both():
     order = [*ranked(str(VIP.address), ["n1", "n2"]), "n3"]
     assert [list(found[vip]) for vip in PAIR] == [order, order]
     why = "its link with 2001:db8::/64 is down or missing"
-    assert found[VIP]["n3"].why == f"2001:db8::50, which must have the same owner, cannot go there: {why}"
+    assert found[VIP]["n3"].why == f"2001:db8::50, which must have the same owner, cannot go to this node: {why}"
     assert found[SIX]["n3"].why == why
 
 

@@ -54,7 +54,7 @@ def test_those_that_do_not_have_the_say_are_named_with_the_reason():
         "service shop/a also has this address, with other settings (owner elect)" + ANNOTATED,
         "service shop/b also has this address, with other settings (owner elect)" + ANNOTATED,
     )
-    assert origin(VIP, *services[:2]).others == ("service shop/b shares it, with the same settings",)
+    assert origin(VIP, *services[:2]).others == ("service shop/b shares the address, with the same settings",)
     assert origin(VIP, a_service("a", owner="elect"), a_service("b", owner="external")).others == (
         f"service shop/b also has this address, with other settings (owner external){IN_ORDER}",
     )
@@ -86,7 +86,10 @@ def test_namespace_that_had_the_address_first_is_the_reason_before_annotations()
             [a_service("a", NODE)],
             {},
             [
-                "192.0.2.1 is the address of node n1, which would be cut off: choose an address that no host has",
+                (
+                    "192.0.2.1 is the address of node n1: guarding it would cut the node off; "
+                    "choose an address that no host has"
+                ),
                 "service shop/a has this address",
             ],
         ),

@@ -515,7 +515,7 @@ def of_a_vip_that_is_not_wanted(bench):
 @pytest.mark.parametrize(
     ("end", "why"),
     [
-        (of_a_vip_that_is_no_more, "the VIP is no more"),
+        (of_a_vip_that_is_no_more, "the VIP no longer exists"),
         (of_a_claim_that_somebody_deletes, "marked as deleted"),
         (of_a_vip_that_is_not_wanted, "not wanted"),
         (lambda bench: bench.claim("b", "b-1"), "no longer this node's"),

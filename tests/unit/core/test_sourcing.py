@@ -213,7 +213,11 @@ def test_selector_chooses_services_and_an_owner_annotation_overrides_it(services
 @pytest.mark.parametrize(
     ("address", "reason", "words"),
     [
-        ("198.51.100.1", "VIPIsNodeAddress", "198.51.100.1 is the address of node n1, which would be cut off"),
+        (
+            "198.51.100.1",
+            "VIPIsNodeAddress",
+            "198.51.100.1 is the address of node n1: guarding it would cut the node off",
+        ),
         ("198.51.100.130", "VIPInPodNetwork", "is in a Pod network"),
         ("198.51.100.254", "VIPIsGateway", "is a gateway"),
         ("198.51.100.9", "VIPIsAPIServer", "is the API server's"),
@@ -484,7 +488,7 @@ def test_service_of_another_namespace_leads_no_ipv6_address():
 
     assert collected.vips[VIP6].lead is None
     (problem,) = collected.problems
-    assert f"shares {VIP6}, so {OTHER} can end up with a different owner" in problem
+    assert f"shares {VIP6}, so {OTHER} may get another owner" in problem
 
 
 def test_services_that_share_the_ipv4_address_all_go_with_it():
@@ -504,7 +508,7 @@ def test_ipv6_address_that_is_shared_goes_with_the_first_services_and_the_other_
     assert leads(collected) == {VIP: None, OTHER: None, VIP6: VIP}
     assert reasons(collected) == [("two", "VIPPairDivided")]
     (problem,) = collected.problems
-    assert f"shares {VIP6}, so {VIP6} has the owner of {VIP}, and {OTHER} can end up with a different owner" in problem
+    assert f"shares {VIP6}, so {VIP6} gets the owner of {VIP}, and {OTHER} may get another owner" in problem
 
 
 def test_ipv6_address_goes_with_the_one_service_that_has_both_families():
@@ -613,7 +617,7 @@ def test_of_a_thousand_addresses_alike_some_are_told():
 
     assert len(collected.vips) == len(MANY)
     assert len(collected.notices) == 15 * (MAX_ALIKE + 1)  # the five others have the settings of the first
-    assert "1019 more of its addresses: VIPConflictingSources" in "".join(
+    assert "1019 more of its addresses have this problem: VIPConflictingSources" in "".join(
         collect(*quarrelling(2), config=config).problems
     )
     notes = {notice.note for notice in collected.notices if notice.subject.name == "s01"}

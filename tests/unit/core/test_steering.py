@@ -96,7 +96,7 @@ def test_between_two_nodes_there_is_a_pause_in_which_none_is_followed():
     agent.wait(NS_PER_S).put("l2-a", "n2")
 
     assert agent.node == ""
-    assert agent.ask().why.endswith("the VIP moves to n2, and for 50 ms all nodes block answers for it")
+    assert agent.ask().why.endswith("the VIP moves to n2, and for 50 ms all nodes suppress answers for it")
     assert agent.steering.next_ns(agent.now_ns) == agent.now_ns + PAUSE_NS
     assert agent.wait(PAUSE_NS - 1).node == ""
     assert agent.wait(1).node == "n2"

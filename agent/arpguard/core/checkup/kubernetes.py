@@ -65,8 +65,8 @@ def vouching(picture: Picture) -> Iterator[Finding]:
     for problem in told:
         yield bad(
             problem.removeprefix(_OF_VOUCHING),
-            why="until this is fixed, other nodes replace a dead one only when its lease has expired, not after the "
-            "voucher's timeout (about a second)",
+            why="until this is fixed, other nodes replace a dead node only when its lease has expired, not after "
+            "its voucher's timeout (about a second)",
             fix="see `arpguard status`, and the agent's log",
         )
 
@@ -74,8 +74,8 @@ def vouching(picture: Picture) -> Iterator[Finding]:
     if is_too_fast:
         yield warn(
             "profile fast on a virtual machine",
-            why="a live migration can stop the machine, clock and all, for longer than the margin of 200 ms: then two "
-            "nodes answer",
+            why="a live migration can pause the machine and its clock for longer than this profile's margin of 200 ms: "
+            "then two nodes may answer",
             fix="leave lease.vouching.profile out, or set it to slow",
         )
     if isinstance(word, Unread):
@@ -90,7 +90,7 @@ def _is_no_matter(picture: Picture, told: Sequence[str]) -> str:
     if told or (config is not None and config.asked):
         return ""
     if isinstance(word, AgentWord) and word.lacks_right:
-        return "the agent has no right to the Secret, so no node vouches for this one"
+        return "the agent has no right to the Secret of vouching, so no node vouches for this one"
     return f"the doctor does not know the cluster: {cluster.why}" if isinstance(cluster, Unread) else ""
 
 
@@ -112,7 +112,9 @@ def _ipvs(picture: Picture, cluster: ClusterView, *, strict: bool) -> Iterator[F
             commands=(_RESTART,),
         )
     elif strict or enforcing:
-        meaning = "the guard decides which node answers" if enforcing else "no node's kernel answers: an announcer must"
+        meaning = (
+            "the guard decides which node answers" if enforcing else "no kernel answers, so an announcer must answer"
+        )
         yield ok(f"{seen}: {meaning}")
     else:
         addresses = {vip for each in cluster.services.values() for vip in each.addresses}
@@ -120,7 +122,7 @@ def _ipvs(picture: Picture, cluster: ClusterView, *, strict: bool) -> Iterator[F
             Grade.BAD if addresses else Grade.WARN,
             f"{seen}, and no guard is in enforce mode",
             why=f"each node binds all {len(addresses)} addresses of Services, and answers for them",
-            fix="guard them (then strictARP does not matter); or, if another announcer answers for them, set "
+            fix="guard them (then strictARP does not matter); or, if an announcer answers for them, set "
             "strictARP and restart kube-proxy",
             commands=(_SET_STRICT_ARP, _RESTART),
         )

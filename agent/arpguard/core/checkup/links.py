@@ -25,7 +25,7 @@ def interfaces(picture: Picture) -> Iterator[Finding]:
             yield bad(
                 selector[2] or problem,
                 selector[0],
-                "the guard cannot protect VIPs on a link that it cannot find",
+                "VIPs on the link that was meant stay unguarded",
                 f"correct `interfaces:` in {picture.snapshot.source}",
             )
         return
@@ -35,7 +35,7 @@ def interfaces(picture: Picture) -> Iterator[Finding]:
         yield warn(
             f"{listed(down)} is down",
             listed(down),
-            "no neighbour gets an answer there now",
+            "neighbours get no answer there now",
             "bring it up",
             tuple(shell("ip", "link", "set", "dev", name, "up") for name in down),
         )
@@ -51,7 +51,7 @@ def can_reach(picture: Picture) -> Iterator[Finding]:
         yield unknown(f"OpenELB's Eips were not read: {eips.why}")
         eips = ()
     if not selectors and not eips:
-        yield skip("no can_reach in `interfaces:`, nor in an Eip")
+        yield skip("neither `interfaces:` nor an Eip uses can_reach")
     for selector in selectors:
         yield _reached_by_guard(picture, selector)
     for eip in eips:
@@ -66,14 +66,14 @@ def _reached_by_guard(picture: Picture, selector: InterfaceSelector) -> Finding:
 
     ours = listed(link.name for link in choose_links((selector,), picture.surroundings, ()).links)
     if says != _LO or address is None:
-        return ok(f"{ours or 'no link'}; `ip route get` says {says}", str(selector))
+        return ok(f"arpguard takes {ours or 'no link'}; `ip route get` says {says}", str(selector))
 
     return Finding(
         Grade.WARN if ours else Grade.BAD,
-        f"the kernel says lo because the address is bound here ({picture.bound_on(address)}); "
+        f"`ip route get` says lo, because the address is bound here ({picture.bound_on(address)}); "
         f"arpguard takes {ours or 'no link'}",
         str(selector),
-        "arpguard ignores the routing table `local`; a program that asks the kernel gets lo",
+        "arpguard ignores the routing table `local`; a program that asks the kernel for the route gets lo",
         "name an address that no node and no VIP has, such as the gateway's",
     )
 
@@ -90,9 +90,10 @@ def _reached_by_openelb(picture: Picture, eip: Eip) -> Finding:
     interface = f'{{"spec":{{"interface":"can_reach:{min(gateways)}"}}}}' if gateways else ""
 
     return bad(
-        f"can_reach:{eip.address}: the kernel says lo: the address is bound here ({picture.bound_on(eip.address)})",
+        f"can_reach:{eip.address}: `ip route get` says lo, because the address is bound here "
+        f"({picture.bound_on(eip.address)})",
         about,
-        "OpenELB asks the kernel when it starts: next time it gets lo, and answers for nothing",
+        "OpenELB asks the kernel when it starts: at its next start it gets lo, and then answers no request",
         "name an address that no node and no VIP has, such as the gateway's",
         (shell("kubectl", "patch", "eip", eip.name, "--type=merge", "-p", interface),) if interface else (),
     )
@@ -115,10 +116,9 @@ def foreign_programs(picture: Picture) -> Iterator[Finding]:
         before = _before_ours(here)
         if before:
             yield bad(
-                f"{listed(map(_shown, before))} runs before the guard",
+                f"runs before the guard: {listed(map(_shown, before))}",
                 link.name,
-                "the guard does not see frames that this program drops or takes, and cannot stop frames that this "
-                "program accepts",
+                "the guard does not see the frames that this program drops, redirects or accepts, and cannot stop them",
                 "make that program attach behind the guard, or restart the agent, which then attaches first (TCX)",
             )
         else:
@@ -157,7 +157,7 @@ def one_agent(picture: Picture) -> Iterator[Finding]:
         yield bad(
             f"a second guard is pinned at {guard.pin_dir}; {state[guard.running]}",
             guard.pin_dir,
-            "two guards judge every frame by different tables: one suppresses what the other answers for",
+            "two guards judge every frame by different tables: one drops requests that the other would answer",
             "stop the second agent, and remove its guard",
             () if guard.running else (shell("arpguard", "cleanup", "--pin-dir", guard.pin_dir),),
         )
@@ -165,10 +165,10 @@ def one_agent(picture: Picture) -> Iterator[Finding]:
     doubled = [link for link in picture.facing if _doubled(picture, link)]
     if doubled and not others:
         yield bad(
-            f"two guards' programs are on {listed(link.name for link in doubled)}",
+            f"links with the programs of two guards: {listed(link.name for link in doubled)}",
             listed(link.name for link in doubled),
             "two guards judge every frame by different tables",
-            "stop all agents but one, and restart that one: it removes the others' programs",
+            "stop all agents but one, and restart that one: it removes the programs of the others",
         )
 
     if not others and not doubled:
@@ -193,7 +193,7 @@ def xdp(picture: Picture) -> Iterator[Finding]:
             yield warn(
                 f"{link.kind or 'hardware'}: {why}",
                 link.name,
-                "answers may never reach the client" if link.kind == "veth" else "the guard uses tc there instead",
+                "answers may never reach the client" if link.kind == "veth" else "the guard uses tc there",
                 "set `datapath: auto`, or use a NIC with native XDP",
             )
 
@@ -204,8 +204,8 @@ def _no_xdp(picture: Picture, link: Link) -> str:
     if refusal := xdp_refusal(link):
         return refusal
     if link.kind:
-        return "no native XDP on such a device"
+        return "this kind of device has no native XDP"
     if link.name in picture.snapshot.machine.strips_tags:
-        return f"removes VLAN tags from frames before XDP sees them (`ethtool -K {link.name} rxvlan off` stops that)"
+        return f"the NIC removes VLAN tags before XDP sees the frames (`ethtool -K {link.name} rxvlan off` stops that)"
     taken = [each for each in picture.programs if each.ifindex == link.ifindex and each.hook == "xdp" and not each.ours]
     return f"another XDP program is attached ({listed(map(_shown, taken))})" if taken else ""

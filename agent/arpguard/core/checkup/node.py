@@ -39,7 +39,7 @@ def _no_guard(snapshot: Snapshot, absent: Unread) -> Finding:
         return skip("no guard on this node, and no configuration was given")
     return bad(
         f"no guard on this node ({absent.why})",
-        why=f"{snapshot.source} exists, but no agent is using it",
+        why=f"{snapshot.source} exists, but no agent uses it",
         fix="start the agent",
         commands=_start(snapshot),
     )
@@ -49,8 +49,8 @@ def _without_mode(picture: Picture) -> Iterator[Finding]:
     untold = [guard for guard in picture.guards if guard.mode is None]
     if untold:
         yield bad(
-            f"programs are pinned at {untold[0].pin_dir}, but have no mode",
-            why="everything passes",
+            f"the guard's programs are pinned at {untold[0].pin_dir}, but have no mode",
+            why="every frame passes",
             fix="start the agent",
             commands=_start(picture.snapshot),
         )
@@ -59,8 +59,8 @@ def _without_mode(picture: Picture) -> Iterator[Finding]:
 def _no_agent(snapshot: Snapshot, absent: Unread) -> Finding:
     return warn(
         f"the guard is in the kernel, but no agent runs ({absent.why})",
-        why="the guard stays as it is: elected VIPs fall silent when the fence expires, and new links and VIPs are "
-        "not guarded",
+        why="the guard stays as it is: this node stops answering for elected VIPs when its fence expires, and new "
+        "links and VIPs are not guarded",
         fix="start the agent",
         commands=_start(snapshot),
     )
@@ -101,10 +101,10 @@ def kernel(picture: Picture) -> Iterator[Finding]:
 def tcx(picture: Picture) -> Iterator[Finding]:
     """How programs can be attached."""
     if needed(picture.snapshot.machine.tcx):
-        yield ok("TCX links: the guard's programs run first, and survive the agent")
+        yield ok("TCX links: the guard's programs run first, and outlive the agent")
     else:
         yield warn(
-            "no TCX (needs Linux 6.6): the guard attaches by clsact filters",
+            "no TCX, which needs Linux 6.6: the guard attaches by clsact filters",
             why="a TCX program or a filter with a lower priority number runs before the guard, even if it is attached "
             "later",
             fix="run the check foreign-programs again after you install other programs, or use a newer kernel",
@@ -119,9 +119,9 @@ def bpffs(picture: Picture) -> Iterator[Finding]:
         return
     yield warn(
         f"{pin_dir} is not on a BPF file system",
-        why="the agent mounts one when it starts, and nothing can be pinned there before; in a container, that mount "
-        "is lost with the container, unless the host's BPF file system is mounted there",
-        fix="mount one",
+        why="the agent mounts one when it starts; in a container, that mount and the guard pinned on it are lost with "
+        "the container, unless the host's BPF file system is mounted there",
+        fix="mount a BPF file system",
         commands=(shell("mount", "-t", "bpf", "bpf", "/sys/fs/bpf"),),
     )
 
@@ -134,8 +134,8 @@ def capabilities(picture: Picture) -> Iterator[Finding]:
         yield unknown("this process has none of the capabilities that the agent needs: run the doctor as root")
     elif missing:
         yield bad(
-            f"{listed(missing)} is missing",
-            why="an agent started like this cannot load or attach its programs, or announce VIPs",
+            f"missing: {listed(missing)}",
+            why="an agent started like this doctor cannot load or attach its programs, or announce VIPs",
             fix="give the container or the service these capabilities",
         )
     else:
@@ -151,7 +151,7 @@ def clock(picture: Picture) -> Iterator[Finding]:
         yield warn(
             source,
             why="the guard reads the clock for each frame that it answers, and this clock source is slower than tsc",
-            fix="make the kernel use tsc, if it is stable there (clocksource=tsc)",
+            fix="make the kernel use tsc, if it is stable on this machine (clocksource=tsc)",
         )
 
 

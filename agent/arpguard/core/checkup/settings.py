@@ -32,7 +32,7 @@ def _too_silent(picture: Picture, link: Link) -> Finding | None:
 
     commands = picture.sysctls.set("ipv4/arp_ignore", link.name, 0)
     if value == _IGNORES_ALL:
-        why = "the kernel answers no ARP request here: once their caches time out, neighbours no longer reach this node"
+        why = "the kernel answers no ARP request here: neighbours lose this node as soon as their ARP caches time out"
         return bad(f"arp_ignore is {value}", link.name, why, "set it to 0 or 1", commands)
 
     dark = [
@@ -68,11 +68,11 @@ def _set_in_vain(picture: Picture, link: Link) -> Finding | None:
     if not vain:
         return None
 
-    devices = listed(f"{name} ({value})" for name, value in vain.items())
+    devices = listed(f"{value} on {name}" for name, value in vain.items())
     return warn(
-        f"arp_ignore is set on {devices} and 0 on {link.name}",
+        f"arp_ignore is {devices}, but 0 on {link.name}",
         link.name,
-        "the larger of two settings counts: that of `all` and that of the link that receives the request",
+        "the kernel uses the larger of two values: that of `all`, and that of the link that receives the request",
         f"set arp_ignore on {link.name}",
         picture.sysctls.set("ipv4/arp_ignore", link.name, 1),
     )
@@ -107,15 +107,15 @@ def _loop(picture: Picture, link: Link, vips: Sequence[Address]) -> Finding:
     seen = f"accept_local is 1, rp_filter {rp_filter}, forwarding {'on' if forwards else 'off'}"
 
     if unbound and forwards:
-        state = f"{listed(unbound)} is not bound here: a packet from this node to it"
+        state = f"no device here has {listed(unbound)}: a packet from this node to the VIP"
     else:
-        state = f"as soon as {listed(vips)} is not bound here and packets are forwarded, a packet from this node to it"
+        state = f"if this node forwards packets and no device here has {listed(vips)}, a packet from it to the VIP"
 
     return bad(
         seen,
         link.name,
         f"{state} comes back from the LVS director, is accepted although its source is this node's own address, and is "
-        "forwarded to the director again, round and round until its TTL is 0",
+        "forwarded to the director again and again, until its TTL is 0",
         "turn accept_local off; a real server that itself sends to the VIP must have the VIP bound on lo",
         picture.sysctls.set("ipv4/accept_local", link.name, 0),
     )
@@ -143,7 +143,7 @@ def _two_links(picture: Picture, first: Link, second: Link, network: str, open_l
     commands = tuple(line for link in open_links for line in picture.sysctls.set("ipv4/arp_filter", link.name, 1))
 
     bare = [vip for vip in picture.vips for link in open_links if link.reaches(vip) and picture.is_open(vip, link)]
-    why = "a request that reaches both is answered twice, with two MACs"
+    why = "a request that reaches both links is answered twice, with two MACs"
     if bare:
         names = listed(link.name for link in open_links)
         why += f"; so are requests for {listed(dict.fromkeys(bare))}, because no guard silences the kernel on {names}"
@@ -153,7 +153,7 @@ def _two_links(picture: Picture, first: Link, second: Link, network: str, open_l
         f"{first.name} and {second.name} are both in {network}; arp_filter and arp_ignore are 0",
         f"{first.name}, {second.name}",
         why,
-        "guard both links, and let the kernel answer only on the link with the route to the asker",
+        "guard both links, and let the kernel answer only on the link with the route to the host that asks",
         commands,
     )
 
@@ -168,9 +168,9 @@ def rp_filter(picture: Picture) -> Iterator[Finding]:
         other = _other_way_back(picture, link)
         if other is not None:
             yield bad(
-                f"rp_filter is 1, and the route back to {link.name}'s own subnet goes through {other}",
+                f"rp_filter is 1, and the route to {link.name}'s own subnet leads through {other}",
                 link.name,
-                "the kernel drops what comes in here, ARP requests included; the guard can still answer requests",
+                "the kernel drops packets from that subnet here: the guard can answer requests, but traffic is lost",
                 "set rp_filter to 2 (loose), or correct the routes",
                 picture.sysctls.set("ipv4/rp_filter", link.name, 2),
             )
@@ -196,7 +196,7 @@ def takeovers(picture: Picture) -> Iterator[Finding]:
                 yield bad(
                     f"{shown(name)} is 1",
                     link.name,
-                    "when a VIP moves, this node keeps sending to the old owner until its own cache entry times out",
+                    "when a VIP moves, this node keeps sending to the old owner until the ARP cache entry times out",
                     "set it to 0",
                     picture.sysctls.set(name, link.name, 0),
                 )
@@ -215,7 +215,7 @@ def proxy_arp(picture: Picture) -> Iterator[Finding]:
             Grade.BAD if taken else Grade.WARN,
             "proxy_arp is 1" + (f", and the route to {listed(taken)} leads elsewhere" if taken else ""),
             link.name,
-            "the kernel answers for every address that it forwards to another link, including VIPs without a guard",
+            "the kernel answers for every address that it routes through another link, including unguarded VIPs",
             "turn it off, unless hosts behind this node need it",
             picture.sysctls.set("ipv4/proxy_arp", link.name, 0),
         )
@@ -259,8 +259,8 @@ _IPV6 = (
         0,
         Grade.WARN,
         (
-            "the kernel accepts fragmented neighbour discovery messages (RFC 6980), which the guard drops only in "
-            "enforce mode"
+            "the kernel accepts fragmented neighbour discovery messages, which RFC 6980 forbids; the guard drops them "
+            "only in enforce mode"
         ),
     ),
 )
@@ -271,7 +271,7 @@ def _values(picture: Picture, name: str) -> Finding:
     values = {link.name: picture.sysctls.effective(name, link.name) for link in picture.facing}
     unread = [link for link, value in values.items() if value is None]
     if unread:
-        return unknown(f"{shown(name)} of {listed(unread)} cannot be read under /proc/sys/net")
+        return unknown(f"{shown(name)} of {listed(unread)} cannot be read in /proc/sys/net")
     return ok(
         f"{shown(name)}: " + (listed(f"{link} {value}" for link, value in values.items()) or "no link faces a VIP")
     )

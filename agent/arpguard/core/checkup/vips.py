@@ -15,12 +15,12 @@ from arpguard.core.offers import offer_of
 from arpguard.model import Link, OwnerKind
 from arpguard.verdict import Kind
 
-_TO_ENFORCE = "set `mode: enforce` when `arpguard vips` shows what you expect"
+_TO_ENFORCE = "set `mode: enforce` once `arpguard vips` shows the owners that you expect"
 # By how the owner is named: why it may be silent, and what to do.
 _SILENT_OWNER = {
     OwnerKind.NODE: "its owner is the node {node}: check whether the agent runs there, or name another owner",
     OwnerKind.EXTERNAL: "its owner is a host outside the cluster: bring that host up, or name another owner",
-    OwnerKind.ELECT: "the cluster elects its owner: `arpguard explain` shows each candidate, and what it lacks",
+    OwnerKind.ELECT: "the cluster elects its owner: `arpguard explain` says why each node may own it, or why not",
     OwnerKind.KEEPALIVED: "its owner is the node whose keepalived is MASTER: check whether keepalived runs on any node",
     OwnerKind.FOLLOW: "its owner is the node that another announcer chose ({node}): check whether that announcer runs",
 }
@@ -41,9 +41,9 @@ def _bound(picture: Picture, vip: Address) -> Finding:
         return _open(picture, vip, open_links)
     if observed:
         return warn(
-            f"bound on {where}; the guard only observes on {_names(observed)}",
+            f"bound on {where}; the guard only observes it on {_names(observed)}",
             str(vip),
-            "each node that has it bound answers, as without the guard",
+            "each node that has it bound answers, as it would without the guard",
             _TO_ENFORCE,
         )
 
@@ -68,23 +68,23 @@ def _open(picture: Picture, vip: Address, links: list[Link]) -> Finding:
     known = picture.vips.get(vip)
 
     on_the_link = all(has(link, vip) for link in links)
-    seen = f"bound on {where}; the kernel answers for it on {_names(links)}, without a guard"
+    seen = f"bound on {where}, unguarded: the kernel answers for it on {_names(links)}"
     if not where:
-        seen = f"routed elsewhere; the kernel answers for it on {_names(links)} (proxy_arp), without a guard"
+        seen = f"routed elsewhere, unguarded: the kernel answers for it on {_names(links)} (proxy_arp)"
 
     if on_the_link and not picture.is_of_others(vip):
-        why = "this node answers as long as the address is bound, even after another node has taken over"
+        why = "this node answers as long as it has the address bound, even after another node has taken over"
         if _starting_helps(picture, [vip]):
             return warn(seen, str(vip), why, *_to_silence(picture, vip, links))
-        delegated = "`delegated: true` where another program moves the address"
+        delegated = "with `delegated: true` if another program moves the address"
         fix = f"guard it: add it to `vips:` with this node as its owner ({delegated})"
         return warn(seen, str(vip), why, fix)
 
-    why = "every node that has it bound answers like this one, and clients reach any of them"
+    why = "every node that has it bound answers as this one does, and clients reach any of these nodes"
     if known is not None and known.owner.kind is OwnerKind.EXTERNAL:
-        why = "a host outside the cluster has it, and clients reach this node instead"
+        why = "a host outside the cluster owns it, but clients can reach this node instead"
     if not where:
-        why = "clients that ask for it are sent to this node"
+        why = "clients that ask for it get this node's MAC"
     return bad(seen, str(vip), why, *_to_silence(picture, vip, links))
 
 
@@ -114,7 +114,7 @@ def _to_unbind(picture: Picture, vip: Address, links: list[Link]) -> tuple[str, 
         for own in place.addresses
         if own.address == vip and place.ifindex in asked
     )
-    return "another host owns it: remove it from the link, or guard it", lines
+    return "another host owns the address: remove it from the link, or guard it", lines
 
 
 def _starting_helps(picture: Picture, vips: list[Address]) -> bool:
@@ -146,8 +146,8 @@ def vip_leaks(picture: Picture) -> Iterator[Finding]:
             to_guard = _TO_ENFORCE if all(picture.cover(vip, link) for vip in vips) else "guard the VIPs"
             value = picture.sysctls.effective("ipv4/arp_announce", link.name)
             yield bad(
-                f"arp_announce is {value}: for traffic from {listed(vips)} the kernel sends ARP requests with that "
-                "sender",
+                f"arp_announce is {value}: for traffic from {listed(vips)} the kernel sends ARP requests with the VIP "
+                "as sender",
                 link.name,
                 "neighbours then take this node for the owner",
                 f"{to_guard}, or make the kernel use the link's own address as sender",
@@ -174,7 +174,7 @@ def kube_ipvs(picture: Picture) -> Iterator[Finding]:
     """kube-proxy's device, on which it binds every address of every Service, on every node."""
     device = next((link for link in picture.surroundings.links if link.name == KUBE_PROXY_DEVICE), None)
     if device is None:
-        yield skip(f"there is no {KUBE_PROXY_DEVICE}")
+        yield skip(f"there is no device {KUBE_PROXY_DEVICE}")
         return
 
     addresses = [own.address for own in device.addresses]
@@ -184,21 +184,22 @@ def kube_ipvs(picture: Picture) -> Iterator[Finding]:
     }
 
     bare = [address for address, links in exposed.items() if links]
-    counts = f"addresses: {len(device.addresses)}, {len(asked)} of them in a link's subnet"
+    counts = f"addresses: {len(device.addresses)} (in a link's subnet: {len(asked)})"
     if not bare:
-        yield ok(f"{counts}; each one that the kernel would answer for is guarded", device.name)
+        yield ok(f"{counts}; each that the kernel would answer for is guarded", device.name)
         return
 
     links = list({link.ifindex: link for address in bare for link in exposed[address]}.values())
     yield bad(
-        f"{counts}; without a guard: {listed(bare)}",
+        f"{counts}; unguarded: {listed(bare)}",
         device.name,
-        "kube-proxy binds these on every node, and every node answers for them, even if the device is down or NOARP",
+        "kube-proxy binds these addresses on every node, and every node answers for them, even if the device is down "
+        "or NOARP",
         *_to_silence(picture, bare[0], links),
     )
 
 
-@otherwise(lambda picture: ok(f"no VIP is a node's address, a gateway, or the API server's{_how_far(picture)}"))
+@otherwise(lambda picture: ok(f"no VIP is the address of a node, a gateway or the API server{_how_far(picture)}"))
 def vip_refused(picture: Picture) -> Iterator[Finding]:
     """VIPs that are addresses of nodes, gateways or the API server: those must not be guarded."""
     for service in picture.cluster.services.values():
@@ -223,7 +224,7 @@ def _how_far(picture: Picture) -> str:
     return " (checked for this node only: no API server was asked)" if is_unread else ""
 
 
-_HIJACK = "kube-proxy takes the address over on every node: `ssh` to it lands on any of them, or nowhere"
+_HIJACK = "kube-proxy makes every node take over the address: `ssh` to it lands on any node, or nowhere"
 
 
 def _refused_of_service(picture: Picture, service: Service, address: Address) -> Finding:
@@ -258,7 +259,7 @@ def vip_on_wire(picture: Picture) -> Iterator[Finding]:
         return
     for ifindex, why in wire.unheard.items():
         link = picture.surroundings.link(ifindex)
-        yield unknown(f"not asked there: {why}", link.name if link else "")
+        yield unknown(f"could not ask on this link: {why}", link.name if link else "")
     if wire.left_out:
         yield unknown(
             f"{wire.left_out} more VIPs were not checked on the wire: check them with `arpguard whohas ADDRESS`"
@@ -323,8 +324,8 @@ def _answered(
             f"{seen}, which is not a node of this cluster",
             str(vip),
             "a host outside the cluster has the address, and loses it as soon as a node answers for it",
-            f"set the owner to external ({named}): then the guard keeps the cluster silent; or choose an address "
-            "that no host has; or find the host by its MAC, if it is an impostor",
+            f"set the owner to external ({named}): then no node answers; or choose an address that no host "
+            "has; or find the host by its MAC, if it is an impostor",
         )
 
     if not who and picture.bound_on(vip):
@@ -384,12 +385,12 @@ def _who(mac: MacAddress, names: dict[MacAddress, str]) -> str:
 
 
 _OF_A_NODE = (
-    "two nodes of this cluster answer for it: one has no agent, or a program on one bypasses the guard",
-    "run the guard on that node, and run the doctor there",
+    "two nodes of this cluster answer for it: one of them has no agent, or a program that bypasses the guard",
+    "run the agent on that node, and run the doctor there",
 )
 _OF_OUTSIDE = (
     "a host outside this cluster, or another cluster on the same segment, uses the VIP as its own",
-    "find the host by its MAC in the switch's table; give one of the two another address",
+    "find the host by its MAC in the switch's table; give that host or the VIP another address",
 )
 
 
@@ -415,7 +416,7 @@ def vip_claimed(picture: Picture) -> Iterator[Finding]:
 
 
 def _claimed_by(claim: Rival) -> str:
-    return f"{claim.mac} ({claim.who}), reports: {claim.count}, the last {claim.ago_s:.0f} s ago"
+    return f"{claim.mac} ({claim.who}), reports: {claim.count}, the last one {claim.ago_s:.0f} s ago"
 
 
 def is_of_claim(problem: str, claims: Iterable[Rival]) -> bool:

@@ -76,8 +76,8 @@ class Cause(Enum):
 
     KEPT = "an earlier agent left its entry in the kernel"
     HEARD = "seen, or wanted"
-    UNKNOWN = "nothing is known of it"
-    FREE = "wanted, and free or own, CAS"
+    UNKNOWN = "nothing is known about it"
+    FREE = "wanted, and free or this node's; CAS"
     OUTSIDE = "a host outside has the VIP; a CAS records that"
     TAKEN = "applied, and this node's"
     DONE = "applied"
@@ -85,13 +85,13 @@ class Cause(Enum):
     READ = "read"
     UNANSWERED = "no answer"
     DUE = "asked again"
-    CONFIRMED = "a renewal sent since succeeded"
+    CONFIRMED = "a renewal sent since then succeeded"
     UNWANTED = "not wanted"
     DELETED = "marked as deleted"
-    GONE = "the VIP is no more"
+    GONE = "the VIP no longer exists"
     LOST = "no longer this node's"
     EPOCH_ENDED = "epoch ended"
-    UNLISTED = "not on the list of own claims"
+    UNLISTED = "not on this node's list of claims"
     DRAINED = "12 ms"
 
 

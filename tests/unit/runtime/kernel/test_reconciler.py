@@ -760,4 +760,4 @@ def test_a_bond_is_guarded_at_tc_where_xdp_is_asked_for(kernel, reconciler):
     asyncio.run(reconciler.apply(asked, Surroundings(links=(bond,)), 0))
     assert {each.hook for each in reconciler.state.attachments} == {Hook.TC_INGRESS, Hook.TC_EGRESS}
     (problem,) = reconciler.state.problems
-    assert problem == "eth0: XDP sees frames on the bond's ports, before they reach the bond; using tc"
+    assert problem == "eth0: XDP sees frames on the bond's ports, not on the bond; using tc"
