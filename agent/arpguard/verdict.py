@@ -64,7 +64,7 @@ class Reason(IntEnum):
 
     NOT_GUARDED = 1, Verdict.PASS, "no address in the frame is a guarded VIP on this link"
     OTHER_VLAN = 2, Verdict.PASS, "the frame carries a VLAN tag with a VID other than 0"
-    NOT_ARP = 3, Verdict.PASS, "not an ARP request or reply that Linux reads (IPv4 over Ethernet)"
+    NOT_ARP = 3, Verdict.PASS, "not an ARP request or reply that Linux processes (IPv4 over Ethernet)"
     UNWALKABLE = (
         4,
         Verdict.SUPPRESS,
@@ -92,9 +92,9 @@ class Reason(IntEnum):
     STALE_EPOCH = (
         9,
         Verdict.SUPPRESS,
-        "this node's entry for the VIP is not from the node's present epoch, so the entry no longer counts",
+        "this node's entry for the VIP is from an epoch other than the present one, so the entry no longer counts",
     )
-    FOREIGN = 10, Verdict.SUPPRESS, "another node owns the VIP"
+    FOREIGN = 10, Verdict.SUPPRESS, "another node owns the VIP, or this node answers for it on another link"
     EXTERNAL = 11, Verdict.SUPPRESS, "a host outside the cluster owns the VIP"
     UNCLAIMED = 12, Verdict.SUPPRESS, "no node owns the VIP yet"
     DELEGATED = 13, Verdict.PASS, "another program on this node answers for the VIP"
@@ -111,7 +111,7 @@ class Reason(IntEnum):
         Verdict.SUPPRESS,
         (
             "this node owns the VIP, but leaves unusual requests unanswered: ARP hardware type 6, an unusual multicast "
-            "MAC, nested tags or extension headers"
+            "destination, nested tags or extension headers"
         ),
     )
     OTHER_HOST = (

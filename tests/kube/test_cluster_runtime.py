@@ -189,9 +189,9 @@ async def test_announcer_that_may_not_be_read_is_no_problem_beside_one_that_may(
 
     one.fault(NODE, fail=-1, group="metallb.io")
     async with a_side(one, NODE, service_account=f"{HOME}/{objects.ACCOUNT}") as side:
-        await until(lambda: side.says("ServiceL2Status of MetalLB cannot be followed now: "), 10)
+        await until(lambda: side.says("MetalLB's ServiceL2Status cannot be followed now: "), 10)
         await waited(lambda: one.count(NODE, "list", "leases"))
-        assert not side.says("Lease of Cilium")
+        assert not side.says("Cilium's Lease")
         one.fault(NODE)
         await until(lambda: not side.problems, 15)
 
@@ -199,7 +199,7 @@ async def test_announcer_that_may_not_be_read_is_no_problem_beside_one_that_may(
         other["spec"]["loadBalancerClass"] = "io.cilium/l2-announcer"
         one.delete("/api/v1/namespaces/shop/services/web")
         one.put(other)
-        await until(lambda: side.says("Lease of Cilium cannot be followed: "))
+        await until(lambda: side.says("Cilium's Lease cannot be followed: "))
 
 
 @in_loop
@@ -212,7 +212,7 @@ async def test_look_that_failed_found_nothing_out_and_is_tried_again_soon(one):
     one.fault(NODE, fail=-1, group="metallb.io")
     kernel.told.clear()
     async with a_side(one, NODE, kernel) as side:
-        await until(lambda: side.says("ServiceL2Status of MetalLB cannot be followed now: "), 10)
+        await until(lambda: side.says("MetalLB's ServiceL2Status cannot be followed now: "), 10)
         asked = one.count(NODE)
         await until(lambda: one.count(NODE) >= asked + 2)  # again, and no minute later
         assert not side.kube.state.complete
@@ -306,7 +306,7 @@ async def test_leader_of_metallb_that_comes_back_is_let_through_though_no_object
         scene.delete("/apis/metallb.io/v1beta1/namespaces/metallb-system/servicel2statuses/l2-gjzc2")
         await until(lambda: here.kernel.kind(FOLLOWED) is Kind.DELEGATED, 10)
         await until(lambda: there.kernel.kind(FOLLOWED) is Kind.FOREIGN, 10)
-        assert "Event of MetalLB shop/web.worker-1" in here.kube.state.origin(FOLLOWED).follows
+        assert "MetalLB's Event shop/web.worker-1" in here.kube.state.origin(FOLLOWED).follows
 
     for event in ("worker-1", "worker-2"):  # after an hour
         scene.delete(f"/api/v1/namespaces/shop/events/web.{event}")
@@ -330,7 +330,7 @@ async def test_kernel_keeps_followed_vips_until_events_tell_who_announces(scene)
         await until(lambda: here.kernel.kind(FOLLOWED) is Kind.DELEGATED, 10)
     kernel.told.clear()
     async with a_side(scene, "worker-1", kernel) as here:
-        await until(lambda: "Event of MetalLB" in here.kube.state.origin(FOLLOWED).follows, 10)
+        await until(lambda: "MetalLB's Event" in here.kube.state.origin(FOLLOWED).follows, 10)
         await until(lambda: here.kernel.kind(FOLLOWED) is Kind.DELEGATED)
 
         assert not [told for told in kernel.told if told.startswith(("entry", "delete"))]

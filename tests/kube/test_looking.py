@@ -86,7 +86,7 @@ def test_announcers_that_cannot_be_read_say_why():
         asyncio.run(looking.read_announcers(_Refusing(error), [OF[Source.CILIUM]])) for error in failures
     )
 
-    assert absent == Followable("Lease of Cilium", "not installed")
+    assert absent == Followable("Cilium's Lease", "not installed")
     assert "allow the verb 'list' on leases" in hidden.unread
     assert away.unread == "cannot list leases: no"
 

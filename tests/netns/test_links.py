@@ -198,7 +198,7 @@ def test_ip_route_get_would_have_led_to_lo(pair):
             "interfaces: can_reach:fe80::1: fe80::1 is a link-local address, which no route leads to",
         ),
         ("['can_reach:127.0.0.5']", "interfaces: can_reach:127.0.0.5: 127.0.0.5 is a loopback address"),
-        ("['cidr:192.0.2.0/24']", "interfaces: cidr:192.0.2.0/24: no route but the default one leads there"),
+        ("['cidr:192.0.2.0/24']", "interfaces: cidr:192.0.2.0/24: only a default route leads there"),
     ],
 )
 def test_what_cannot_be_guarded_is_refused_with_the_reason(pair, agent, interfaces, problem):
@@ -272,7 +272,7 @@ def test_a_link_stays_guarded_when_its_route_goes(pair, agent, routes):
     agent.configure(a_config("['can_reach:192.0.2.9', 'cidr:192.0.2.0/24']"))
     guards(pair, agent, "eth1")
     routes.delete("route", "192.0.2.0/24 via 203.0.113.99")
-    is_told(agent, "interfaces: cidr:192.0.2.0/24: no route but the default one leads there")
+    is_told(agent, "interfaces: cidr:192.0.2.0/24: only a default route leads there")
     guards(pair, agent, "eth0", "eth1")
 
 

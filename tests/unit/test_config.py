@@ -412,7 +412,7 @@ def test_ethertype_of_others_is_refused(ethertype, used):
         (f"grpc: {{listen: [{'a,' * 17}]}}", "grpc.listen: must be a list of at most 16 items, not of 17"),
         (
             f"services: {{selector: {{{','.join(f'a{n}: b' for n in range(65))}}}}}",
-            "must be a mapping of at most 64 labels",
+            "must be a mapping of at most 64 label names",
         ),
         ("mode: [[[[[[enforce]]]]]]", "mode: must be observe or enforce, not [[[[...]]]]"),
     ],

@@ -232,7 +232,7 @@ _LABEL: Schema = {"type": ["string", "boolean", "number"]}  # YAML has other typ
 def _labels(raw: Raw, place: Place) -> tuple[tuple[str, str], ...] | None:
     if isinstance(raw, dict) and len(raw) <= MAX_LABELS and all(isinstance(value, str) for value in raw.values()):
         return tuple(sorted(raw.items()))
-    place.wrong(raw, f"a mapping of at most {MAX_LABELS} labels to values")
+    place.wrong(raw, f"a mapping of at most {MAX_LABELS} label names to values")
     return None
 
 

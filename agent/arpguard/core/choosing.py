@@ -229,7 +229,7 @@ def _automatic(_selector: InterfaceSelector, surroundings: Surroundings, wanted:
         links = _by_default_route(4, fit, surroundings) or _by_default_route(6, fit, surroundings)
     if links:
         return links, None
-    return [], "no interface carries a VIP's subnet, and there is no default route; name the interface to guard"
+    return [], "no interface has a VIP's subnet, and there is no default route; name the interface to guard"
 
 
 def _meet(subnet: Network, wanted: _Wanted) -> bool:
@@ -284,7 +284,7 @@ def _routed(selector: InterfaceSelector, surroundings: Surroundings, _wanted: Se
     links = list(dict.fromkeys(link for link in found if link is not None))
 
     if not links:
-        return [], "no route but the default one leads there; name a network that an interface is in"
+        return [], "only a default route leads there; name a network that an interface is in"
     return links, None
 
 

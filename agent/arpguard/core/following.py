@@ -41,12 +41,12 @@ MAX_HEARD = 32  # objects, entries and problems for an address; even two nodes f
 class Source(Enum):
     """A kind of object that names an announcing node."""
 
-    METALLB = "ServiceL2Status of MetalLB"
-    METALLB_EVENT = "Event of MetalLB"
-    CILIUM = "Lease of Cilium"
-    KUBE_VIP_SERVICES = "Lease of kube-vip for a Service"
-    KUBE_VIP = "Lease of kube-vip for all Services"
-    OPENELB = "Lease of OpenELB"
+    METALLB = "MetalLB's ServiceL2Status"
+    METALLB_EVENT = "MetalLB's Event"
+    CILIUM = "Cilium's Lease"
+    KUBE_VIP_SERVICES = "kube-vip's Lease for a Service"
+    KUBE_VIP = "kube-vip's Lease for all Services"
+    OPENELB = "OpenELB's Lease"
 
 
 # What a Service is looked up by: the object's `about`, without what is the same for all objects of a source.

@@ -492,8 +492,8 @@ def test_kube_proxy(proxy, fields, expected):
     assert grade("kube-proxy", picture(cluster=cluster(a_service(str(VIP)), proxy=proxy), **fields)) == expected
 
 
-LEASES = Followable("Lease of Cilium", "403: allow the verb 'list'")
-STATUSES = Followable("ServiceL2Status of MetalLB")
+LEASES = Followable("Cilium's Lease", "403: allow the verb 'list'")
+STATUSES = Followable("MetalLB's ServiceL2Status")
 FOLLOW = config("ranges: [192.0.2.0/24]\nservices: {owner: follow}")
 
 
@@ -501,14 +501,14 @@ FOLLOW = config("ranges: [192.0.2.0/24]\nservices: {owner: follow}")
     ("announcers", "settings", "expected", "seen"),
     [
         ((LEASES,), config("{}"), "skip", "no VIP follows another announcer"),
-        ((STATUSES,), FOLLOW, "ok", "read: ServiceL2Status of MetalLB"),
+        ((STATUSES,), FOLLOW, "ok", "read: MetalLB's ServiceL2Status"),
         (
             (STATUSES, LEASES),
             FOLLOW,
             "ok",
-            "read: ServiceL2Status of MetalLB; not read: Lease of Cilium (403: allow the verb 'list')",
+            "read: MetalLB's ServiceL2Status; not read: Cilium's Lease (403: allow the verb 'list')",
         ),
-        ((LEASES,), FOLLOW, "bad", "not read: Lease of Cilium (403: allow the verb 'list')"),
+        ((LEASES,), FOLLOW, "bad", "not read: Cilium's Lease (403: allow the verb 'list')"),
     ],
 )
 def test_announcers_that_vips_follow(announcers, settings, expected, seen):
@@ -542,8 +542,13 @@ UNASKED = config("{}")
         (AUTO, Unread("hidden"), True, [("unknown", "hidden")]),
         (AUTO, SAYS, None, [("bad", "no node vouches for this node")]),
         (FAST, SILENT, None, [("ok", "the agent reports no problem with vouching")]),
-        (FAST, SILENT, True, [("warn", "profile fast on a virtual machine")]),
-        (FAST, Unread("hidden"), True, [("warn", "profile fast on a virtual machine"), ("unknown", "hidden")]),
+        (FAST, SILENT, True, [("warn", "lease.vouching.profile is fast on a virtual machine")]),
+        (
+            FAST,
+            Unread("hidden"),
+            True,
+            [("warn", "lease.vouching.profile is fast on a virtual machine"), ("unknown", "hidden")],
+        ),
     ],
 )
 def test_what_keeps_nodes_from_vouching(settings, word, virtual, expected):

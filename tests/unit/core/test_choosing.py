@@ -93,7 +93,7 @@ def test_host_address_is_no_subnet():
         ("kube-ipvs0", "kube-ipvs0 does not speak ARP"),
         ("can_reach:10.1.0.1", "resolves to lo"),
         ("can_reach:2001:db8::1", "no route leads there"),
-        ("cidr:172.16.0.0/12", "no route but the default one leads there"),
+        ("cidr:172.16.0.0/12", "only a default route leads there"),
         ("eth9", "there is no such interface; name one of eth0, eth1, br0, eth2"),
         ("wlan*", "no interface matches it yet"),
     ],

@@ -79,10 +79,10 @@ PURELB_TO_0_16 = (
     "in PureLB 0.15 and 0.16 it does not say which node announces the address: upgrade PureLB, or use `owner: elect` "
     "and turn PureLB's announcer off"
 )
-LOCK = "Lease of kube-vip for all Services kube-system/plndr-svcs-lock"
-STATUS = "ServiceL2Status of MetalLB metallb-system/l2-gjzc2"
-NEW_STATUS = "ServiceL2Status of MetalLB metallb-system/l2-vr4dz"
-LEASE = "Lease of Cilium kube-system/cilium-l2announce-shop-web"
+LOCK = "kube-vip's Lease for all Services kube-system/plndr-svcs-lock"
+STATUS = "MetalLB's ServiceL2Status metallb-system/l2-gjzc2"
+NEW_STATUS = "MetalLB's ServiceL2Status metallb-system/l2-vr4dz"
+LEASE = "Cilium's Lease kube-system/cilium-l2announce-shop-web"
 
 
 # Each announcer
@@ -119,7 +119,7 @@ LEASE = "Lease of Cilium kube-system/cilium-l2announce-shop-web"
             "kube-vip/service",
             [(Source.KUBE_VIP_SERVICES, "kube-vip/lease-of-the-service"), (Source.KUBE_VIP, "kube-vip/lock")],
             "worker-1",
-            "Lease of kube-vip for a Service shop/kubevip-web",
+            "kube-vip's Lease for a Service shop/kubevip-web",
         ),
         ("purelb/service-0.9", [], "worker-1", IPV4),
         ("purelb/service-0.17", [], "worker-1", IPV4),
@@ -127,7 +127,7 @@ LEASE = "Lease of Cilium kube-system/cilium-l2announce-shop-web"
             "openelb/service-0.5",
             [(Source.OPENELB, "openelb/lease")],
             "worker-1",
-            "Lease of OpenELB openelb-system/openelb-speaker",
+            "OpenELB's Lease openelb-system/openelb-speaker",
         ),
     ],
 )
@@ -313,7 +313,7 @@ def test_metallb_event_that_was_written_last_counts_while_there_is_no_object():
     found = cluster.ask("metallb/service")
 
     assert (found.node, found.problems) == ("worker-1", ())
-    assert found.why == "Event of MetalLB shop/web.worker-1"
+    assert found.why == "MetalLB's Event shop/web.worker-1"
     assert cluster.following.unsettled == {WEB}
 
 
@@ -418,7 +418,7 @@ def test_of_each_speaker_one_event_is_remembered_however_often_it_starts_anew():
         cluster.put(Source.METALLB_EVENT, raw)
     found = cluster.ask("metallb/service")
 
-    assert (found.node, found.why) == ("worker-1", "Event of MetalLB shop/web.119")
+    assert (found.node, found.why) == ("worker-1", "MetalLB's Event shop/web.119")
     assert len(cluster.following._placed[Source.METALLB_EVENT]) == 1
 
 
@@ -453,7 +453,7 @@ def test_where_the_announcer_is_reported_silent_the_node_named_before_is_followe
     found = cluster.ask("metallb/service")
     assert (found.node, found.settled, found.problems) == ("worker-3", False, ())
     assert found.why == (
-        "ServiceL2Status of MetalLB metallb-system/l2-gjzc2 names worker-2, but the agent on worker-2 reports "
+        "MetalLB's ServiceL2Status metallb-system/l2-gjzc2 names worker-2, but the agent on worker-2 reports "
         "no answer from the announcer there, so the agents still follow worker-3, which was named before"
     )
 
@@ -809,7 +809,7 @@ def test_object_that_is_spoilt_is_a_problem_of_the_services_it_is_about():
     found = cluster.ask("metallb/service")
 
     assert found.node == "worker-1"  # its status says the same
-    assert found.problems == ("ServiceL2Status of MetalLB metallb-system/l2-gjzc2: metadata.labels: is not a text (5)",)
+    assert found.problems == ("MetalLB's ServiceL2Status metallb-system/l2-gjzc2: metadata.labels: is not a text (5)",)
 
 
 def test_marks_that_are_no_text_are_left_out():

@@ -73,7 +73,7 @@ def vouching(picture: Picture) -> Iterator[Finding]:
     is_too_fast = config.profile is VouchingProfile.FAST and picture.snapshot.machine.virtual is True
     if is_too_fast:
         yield warn(
-            "profile fast on a virtual machine",
+            "lease.vouching.profile is fast on a virtual machine",
             why="a live migration can pause the machine and its clock for longer than this profile's margin of 200 ms: "
             "then two nodes may answer",
             fix="leave lease.vouching.profile out, or set it to slow",
@@ -122,7 +122,7 @@ def _ipvs(picture: Picture, cluster: ClusterView, *, strict: bool) -> Iterator[F
             Grade.BAD if addresses else Grade.WARN,
             f"{seen}, and no guard is in enforce mode",
             why=f"each node binds all {len(addresses)} addresses of Services, and answers for them",
-            fix="guard them (then strictARP does not matter); or, if an announcer answers for them, set "
+            fix="guard these addresses (then strictARP does not matter); or, if an announcer answers for them, set "
             "strictARP and restart kube-proxy",
             commands=(_SET_STRICT_ARP, _RESTART),
         )

@@ -180,11 +180,11 @@ def _doubled(picture: Picture, link: Link) -> bool:
     return len(hooks) != len(set(hooks))
 
 
-@otherwise(lambda picture: ok(listed(link.name for link in picture.choice.links) or "no link is chosen"))
+@otherwise(lambda picture: ok(listed(link.name for link in picture.choice.links) or "`interfaces:` chooses no link"))
 def xdp(picture: Picture) -> Iterator[Finding]:
     """Whether native XDP, where it is configured, would guard the link."""
     if picture.config.datapath is not Datapath.XDP:
-        yield skip(f"not configured (datapath: {picture.config.datapath.value})")
+        yield skip(f"XDP is not configured (datapath: {picture.config.datapath.value})")
         return
 
     for link in picture.choice.links:

@@ -31,7 +31,7 @@ def agent(picture: Picture) -> Iterator[Finding]:
     if not found:
         modes = listed(guard.mode.name.lower() for guard in guards if guard.mode is not None)
         count = sum(len(guard.entries) for guard in guards)
-        yield ok(f"an agent runs; {count} entries, mode {modes or Mode.OBSERVE.name.lower()}")
+        yield ok(f"an agent runs; mode: {modes or Mode.OBSERVE.name.lower()}, entries: {count}")
 
 
 def _no_guard(snapshot: Snapshot, absent: Unread) -> Finding:

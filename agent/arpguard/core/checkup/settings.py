@@ -144,13 +144,13 @@ def _two_links(picture: Picture, first: Link, second: Link, network: str, open_l
 
     bare = [vip for vip in picture.vips for link in open_links if link.reaches(vip) and picture.is_open(vip, link)]
     why = "a request that reaches both links is answered twice, with two MACs"
+    names = listed(link.name for link in open_links)
     if bare:
-        names = listed(link.name for link in open_links)
         why += f"; so are requests for {listed(dict.fromkeys(bare))}, because no guard silences the kernel on {names}"
 
     return Finding(
         Grade.BAD if bare and picture.guards else Grade.WARN,
-        f"{first.name} and {second.name} are both in {network}; arp_filter and arp_ignore are 0",
+        f"{first.name} and {second.name} are both in {network}; arp_filter and arp_ignore are 0 on {names}",
         f"{first.name}, {second.name}",
         why,
         "guard both links, and let the kernel answer only on the link with the route to the host that asks",
@@ -213,7 +213,7 @@ def proxy_arp(picture: Picture) -> Iterator[Finding]:
 
         yield Finding(
             Grade.BAD if taken else Grade.WARN,
-            "proxy_arp is 1" + (f", and the route to {listed(taken)} leads elsewhere" if taken else ""),
+            "proxy_arp is 1" + (f", and the route to {listed(taken)} leads through another link" if taken else ""),
             link.name,
             "the kernel answers for every address that it routes through another link, including unguarded VIPs",
             "turn it off, unless hosts behind this node need it",
@@ -273,5 +273,6 @@ def _values(picture: Picture, name: str) -> Finding:
     if unread:
         return unknown(f"{shown(name)} of {listed(unread)} cannot be read in /proc/sys/net")
     return ok(
-        f"{shown(name)}: " + (listed(f"{link} {value}" for link, value in values.items()) or "no link faces a VIP")
+        f"{shown(name)}: "
+        + (listed(f"{link} {value}" for link, value in values.items()) or "no host asks for a VIP on this node's links")
     )

@@ -64,9 +64,7 @@ CHECKS = (
         links.can_reach, "can_reach:ADDRESS, in `interfaces:` or an Eip of OpenELB, for which `ip route get` says lo"
     ),
     Check(kubernetes.kube_proxy, "kube-proxy's mode, and whether strictARP is set"),
-    Check(
-        kubernetes.announcers, "whether the objects that `owner: follow` needs, those of other announcers, can be read"
-    ),
+    Check(kubernetes.announcers, "whether the announcers' objects that `owner: follow` needs can be read"),
     Check(
         kubernetes.vouching,
         "obstacles to vouching: the Secret, the EtherType, a lease.vouching.profile that is too fast for this machine",

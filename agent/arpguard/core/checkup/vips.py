@@ -159,7 +159,7 @@ def vip_leaks(picture: Picture) -> Iterator[Finding]:
             f"{link.name}: arp_announce {picture.sysctls.effective('ipv4/arp_announce', link.name)}"
             for link in picture.facing
         )
-        yield ok(f"no ARP request has a VIP as its sender ({values or 'no link faces a VIP'})")
+        yield ok(f"no ARP request has a VIP as its sender ({values or 'no host asks for a VIP here'})")
 
 
 def _leaks_on(picture: Picture, vip: Address, link: Link) -> bool:
@@ -385,7 +385,7 @@ def _who(mac: MacAddress, names: dict[MacAddress, str]) -> str:
 
 
 _OF_A_NODE = (
-    "two nodes of this cluster answer for it: one of them has no agent, or a program that bypasses the guard",
+    "two nodes of this cluster answer for it: one of them has no agent, or has a program that bypasses the guard",
     "run the agent on that node, and run the doctor there",
 )
 _OF_OUTSIDE = (
