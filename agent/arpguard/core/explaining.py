@@ -82,7 +82,7 @@ class Viewpoint:
 # Of an entry, for the doctor too.
 KINDS = {
     Kind.OWNED: "this node answers",
-    Kind.FOREIGN: "another node answers, or this node on another link; this link is silent",
+    Kind.FOREIGN: "another node or another link of this node answers, so this link is silent",
     Kind.EXTERNAL: "a host outside the cluster answers, and this node is silent",
     Kind.UNCLAIMED: "no node owns it, so this node is silent",
     Kind.DELEGATED: "another program on this node answers, and the guard passes its answers",
@@ -192,7 +192,7 @@ def _voucher_left_ns(control: NodeControl, grants: Grants, now_ns: int) -> int |
 
 
 _CHOSEN = {
-    OwnerKind.FOLLOW: "another announcer has chosen it",
+    OwnerKind.FOLLOW: "chosen by another announcer",
     OwnerKind.KEEPALIVED: "its keepalived is MASTER",
 }
 

@@ -71,7 +71,7 @@ STILL = (
     "keepalived says that VI_1 is BACKUP on me, but the agent does not yet know everything that it has to guard: "
     "until then, this node treats the VIP as it did before the agent started"
 )
-FOREIGN = "another node answers, or this node on another link; this link is silent"
+FOREIGN = "another node or another link of this node answers, so this link is silent"
 ENFORCED = "the mode is enforce (the node's)"
 HOLD = "the owner is fixed, so the right to answer does not expire (no fence)"
 SUBNET = "me is this node; it answers on eth0: the VIP is in the subnet of eth0"

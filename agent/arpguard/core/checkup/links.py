@@ -33,10 +33,10 @@ def interfaces(picture: Picture) -> Iterator[Finding]:
     down = [link.name for link in picture.choice.links if not link.up]
     if down:
         yield warn(
-            f"{listed(down)} is down",
+            f"down: {listed(down)}",
             listed(down),
             "neighbours get no answer there now",
-            "bring it up",
+            f"bring {listed(down)} up",
             tuple(shell("ip", "link", "set", "dev", name, "up") for name in down),
         )
 

@@ -274,5 +274,8 @@ def _values(picture: Picture, name: str) -> Finding:
         return unknown(f"{shown(name)} of {listed(unread)} cannot be read in /proc/sys/net")
     return ok(
         f"{shown(name)}: "
-        + (listed(f"{link} {value}" for link, value in values.items()) or "no host asks for a VIP on this node's links")
+        + (
+            listed(f"{value} on {link}" for link, value in values.items())
+            or "no host asks for a VIP on this node's links"
+        )
     )

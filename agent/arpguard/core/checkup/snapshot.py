@@ -34,7 +34,7 @@ def needed(found: T | Unread) -> T:
     return found
 
 
-NOT_ASKED = Unread("it was not asked")
+NOT_ASKED = Unread("the doctor did not ask")
 
 
 @dataclass(frozen=True, slots=True)

@@ -159,7 +159,7 @@ def vip_leaks(picture: Picture) -> Iterator[Finding]:
             f"{link.name}: arp_announce {picture.sysctls.effective('ipv4/arp_announce', link.name)}"
             for link in picture.facing
         )
-        yield ok(f"no ARP request has a VIP as its sender ({values or 'no host asks for a VIP here'})")
+        yield ok(f"no ARP request of this node has a VIP as sender ({values or 'no host asks for a VIP here'})")
 
 
 def _leaks_on(picture: Picture, vip: Address, link: Link) -> bool:
@@ -255,7 +255,7 @@ def vip_on_wire(picture: Picture) -> Iterator[Finding]:
     """Who answers for each VIP: this node, others, strangers."""
     wire = picture.snapshot.wire
     if isinstance(wire, Unread):
-        yield unknown(f"not asked: {wire.why}")
+        yield unknown(f"no request was sent: {wire.why}")
         return
     for ifindex, why in wire.unheard.items():
         link = picture.surroundings.link(ifindex)
