@@ -314,7 +314,7 @@ def test_explanation_shows_frames_of_neighbour_discovery(agent, document, ask):
     )
     assert out["frame"]["text"] == f"neighbor solicitation, who has 100::1 tell {OWNED}"
     page = ask("explain", str(OWNED)).stdout
-    assert f"back: is-at {M}" in page
+    assert f"reply: is-at {M}" in page
     assert max(map(len, page.splitlines())) <= 100, page
 
 

@@ -454,7 +454,7 @@ def test_watch_follows_a_restart_and_a_new_size(pair, agent, screen):
     agent.kill(signal.SIGTERM)
     shown.shows("trying again")
     shown.resize(120, 40)
-    shown.shows("MOSTLY")
+    shown.shows("TOP REASON")
     agent.start()
     agent.wait_for()
     until(lambda: "trying again" not in shown.text(), END_S)

@@ -22,7 +22,7 @@ def lease_state(status: pb.GetStatusResponse) -> Styled:
     """Whether the lease is renewed, in a few words."""
     message = status.kubernetes
     if message.yielding:
-        return bad("another agent has it")
+        return bad("held by another agent")
     if message.renewal_problem:
         return bad("not renewed")
     return Styled(f"renewed {age(message.renewal_time)}") if message.HasField("renewal_time") else Styled("not needed")
@@ -31,7 +31,7 @@ def lease_state(status: pb.GetStatusResponse) -> Styled:
 def cluster_facts(status: pb.GetStatusResponse) -> Iterator[tuple[str, object]]:
     """The facts about a cluster, line by line."""
     message = status.kubernetes
-    where = f" {message.server}, Leases in {message.namespace}" if message.server else ""
+    where = f" {message.server}, Leases in namespace {message.namespace}" if message.server else ""
     yield "kubernetes", Styled(connection(message).text + where, connection(message).style)
     if not where:
         return
@@ -51,9 +51,9 @@ def _lease_times(status: pb.GetStatusResponse) -> str:
     lease = status.lease
     renewed = f"renewed every {duration(lease.renew_interval)}, margin {duration(lease.margin)}"
     stretched = ", longer than configured because there are many nodes" if lease.stretched else ""
-    longer = "" if status.HasField("fence_left") else "; longer while this node holds and claims no VIP"
+    longer = "" if status.HasField("fence_left") else "; longer while this node neither holds nor claims a VIP"
     if status.kubernetes.vouching.bound:
-        longer = "; longer while bound to a voucher"
+        longer = "; longer while this node is bound to a voucher"
     return f"{duration(lease.duration)}, {renewed}{stretched}{longer}"
 
 
@@ -71,30 +71,30 @@ def _vouching(message: pb.Vouching) -> Iterator[tuple[str, object]]:
     """Which node vouches for this one, and for which nodes it vouches, line by line."""
     yield "voucher", _voucher(message)
     for node in message.vouched_nodes:
-        yield "tests" if node.trial else "vouches for", _vouched(node)
+        yield "testing" if node.trial else "vouches for", _vouched(node)
     left, revoked = counted(message.unbinds, "voucher"), counted(message.revocations, "time")
-    yield "vouching", f"left {left}, was revoked {revoked} by others, found {counted(message.found_dead, 'node')} dead"
+    yield "vouching", f"this node left {left}, was revoked {revoked}, found {counted(message.found_dead, 'node')} dead"
 
 
 def _voucher(message: pb.Vouching) -> Styled:
     if message.isolated:
-        return bad("none: no node on the segment hears this one")
+        return bad("none: no other node on the segment hears this node")
     if not message.voucher and message.lacks_right:
-        return careful("none: the agent has no right to the vouching Secret")
+        return careful("none: the agent may not read or create the vouching Secret")
     if not message.voucher:
         seeks = shortened(message.seeks, _NAME_WIDTH)
         return careful(f"none yet; {seeks} is testing whether it can vouch for this node" if seeks else "none")
     text = _term(message.voucher, message)
-    return Styled(text) if message.bound else careful(f"{text}; not bound yet")
+    return Styled(text) if message.bound else careful(f"{text}; this node is not bound yet")
 
 
 def _vouched(node: pb.VouchedNode) -> Styled:
     text = _term(node.node, node)
     if not node.pongs:
-        return careful(f"{text}; nothing has come back yet")
+        return careful(f"{text}; no reply to a ping yet")
     usual, longest = duration(node.usual_interval), duration(node.longest_interval)
-    text += f"; gaps between {'pongs' if node.trial else 'grants'}: 99.9 % up to {usual}, longest {longest}"
-    return Styled(text) if node.bound or node.trial else careful(f"{text}; not bound yet")
+    text += f"; gaps between {'pongs' if node.trial else 'grants'}: 99.9 % within {usual}, longest {longest}"
+    return Styled(text) if node.bound or node.trial else careful(f"{text}; that node is not bound yet")
 
 
 def _term(name: str, term: pb.Vouching | pb.VouchedNode) -> str:
@@ -112,11 +112,11 @@ def _nodes(message: pb.Kubernetes) -> Styled:
 
 def sources(message: pb.Kubernetes) -> str:
     """The kinds of objects that the agent watches, a line each."""
-    head = ("FOLLOWED", "STATE", "LISTS", "STREAMS", "FAILURES", "UNREADABLE", "WHY")
+    head = ("OBJECTS", "STATE", "LISTS", "WATCHES", "FAILURES", "UNREADABLE", "WHY LOST")
     rows = [
         (
             source.name,
-            bad("lost") if source.lost else good("heard"),
+            bad("lost") if source.lost else good("ok"),
             source.lists,
             source.streams,
             source.failures,
@@ -125,7 +125,7 @@ def sources(message: pb.Kubernetes) -> str:
         )
         for source in message.sources
     ]
-    return table(head, rows, yielding="WHY")
+    return table(head, rows, yielding="WHY LOST")
 
 
 def owner(vip: pb.Vip) -> Styled:
@@ -162,7 +162,7 @@ def claim_facts(claim: pb.Claim) -> Iterator[tuple[str, object]]:
         yield "voucher", f"{shortened(claim.voucher, _NAME_WIDTH)} vouches for the holder"
     yield "moved", counted(claim.transitions, "time")
     if claim.HasField("seen_time"):
-        yield "unchanged", f"since {local_time(claim.seen_time)}, {age(claim.seen_time)}"
+        yield "unchanged", f"since {local_time(claim.seen_time)} ({age(claim.seen_time)})"
 
 
 _STATE_WORDS = {
@@ -171,8 +171,8 @@ _STATE_WORDS = {
     pb.Claim.STATE_RELEASED: careful("released: any eligible node may take the VIP"),
     pb.Claim.STATE_EXTERNAL: bad("external: a host outside the cluster has the address"),
     pb.Claim.STATE_UNREADABLE: bad("unreadable: no node takes the VIP"),
-    pb.Claim.STATE_DELETING: careful("deleting: the claim goes once its holder is silent"),
-    pb.Claim.STATE_NONE: careful("none: no node has had the VIP yet"),
+    pb.Claim.STATE_DELETING: careful("deleting: the claim is removed once its holder is silent"),
+    pb.Claim.STATE_NONE: careful("none: no node has taken the VIP yet"),
     pb.Claim.STATE_UNKNOWN: careful("not known yet"),
 }
 

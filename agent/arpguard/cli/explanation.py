@@ -26,7 +26,7 @@ def _story(address: str, link: pb.LinkExplanation) -> str:
         blocks.append(facts([("entry", _entry(link.entry))], indent="  "))
     if link.frames:
         blocks += [
-            table(("FRAME", "VERDICT", "REASON", "THEN"), [_frame_row(address, frame) for frame in link.frames]),
+            table(("FRAME", "VERDICT", "REASON", "RESULT"), [_frame_row(address, frame) for frame in link.frames]),
             _meanings(link),
         ]
     if link.ownership.steps or link.ownership.candidates:
@@ -60,8 +60,8 @@ def _fate(address: str, frame: pb.FrameExplanation) -> str:
     fates = {
         pb.FATE_PASSED: "passes",
         pb.FATE_DROPPED: "dropped",
-        pb.FATE_ANSWERED: f"back: {_said(address, frame.result)}",
-        pb.FATE_CHANGED: f"as: {_said(address, frame.result)}",
+        pb.FATE_ANSWERED: f"reply: {_said(address, frame.result)}",
+        pb.FATE_CHANGED: f"sent: {_said(address, frame.result)}",
     }
     return fates.get(frame.fate, word(frame, "fate"))
 

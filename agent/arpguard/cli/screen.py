@@ -174,5 +174,5 @@ def rate(per_second: float) -> str:
 
 HELP: tuple[Column[tuple[str, str]], ...] = (
     Column("KEY", lambda pair: pair[0]),
-    Column("DOES", lambda pair: pair[1], yielding=True),
+    Column("ACTION", lambda pair: pair[1], yielding=True),
 )

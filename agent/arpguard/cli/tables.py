@@ -126,16 +126,16 @@ def _status_facts(answer: pb.GetStatusResponse) -> Iterator[tuple[str, object]]:
         yield from cluster_facts(answer)
         yield "drift", _drift(answer.drift)
 
-    yield "events", _events(answer.events, received=asked)
+    yield "reports", _events(answer.events, received=asked)
     yield "VIPs", ", ".join(f"{kind.count} {word(kind, 'kind')}" for kind in answer.kinds) or "none"
     if answer.closed_ranges:
-        yield "closed", ", ".join(map(_closed, answer.closed_ranges))
+        yield "closed ranges", "; ".join(map(_closed, answer.closed_ranges))
 
 
 def _closed(closed: pb.ClosedRange) -> str:
-    but = f" except {', '.join(closed.exceptions)}" if closed.exceptions else ""
+    but = f", except {', '.join(closed.exceptions)}" if closed.exceptions else ""
     frames = sum(count.enforced + count.observed for count in closed.reasons if count.reason != pb.REASON_GUEST)
-    return f"{closed.network} on {closed.link}{but} ({counted(frames, 'frame')})"
+    return f"{closed.network} on {closed.link}{but} ({counted(frames, 'frame')} judged)"
 
 
 def _up_since(answer: pb.GetStatusResponse) -> str:
@@ -358,7 +358,7 @@ class DecisionLines:
         """What one message of the stream says."""
         lines = []
         if answer.lost:
-            lines.append(str(bad(f"{counted(answer.lost, 'decision')} lost: this reader was too slow")))
+            lines.append(str(bad(f"{counted(answer.lost, 'decision')} lost: this command was too slow")))
         if answer.HasField("decision"):
             count = answer.decision.count
             row = (*decision_row(answer.decision), str(count) if count > 1 else "")  # what comes has 1
@@ -367,8 +367,8 @@ class DecisionLines:
         return "\n".join(lines)
 
 
-UNHEARD = """This list misses a host that only replies to requests: its replies go only to the host that asked.
-`arpguard audit` shows who answers when nodes ask, and `arpguard audit ADDRESS` asks now."""
+UNHEARD = """This list lacks hosts that only reply to requests: a reply goes only to the host that asked.
+`arpguard audit` shows which hosts answer when nodes ask, and `arpguard audit ADDRESS` asks now."""
 
 
 def conflicts(answer: pb.ListConflictsResponse, filters: str = "") -> str:

@@ -32,7 +32,7 @@ from arpguard.cli.words import (
 from arpguard.v1 import agent_pb2 as pb
 
 _MOST_VIPS, _MOST_CLAIMS = 1000, 100  # in a document
-_TRYING = "no agent at {}: trying again"
+_TRYING = "no answer from {}: trying again"
 _VERDICT_STYLE = {pb.VERDICT_CONFLICT: "bold red", pb.VERDICT_REPORT: "yellow"}  # the latter may be the owner
 
 
@@ -131,7 +131,8 @@ def _head(target: Target, sample: Sample, width: int) -> Iterator[Text]:
         wrong = problems(status)
         if wrong:
             more = f" (and {len(wrong) - 1} more: arpguard status)" if len(wrong) > 1 else ""
-            yield line(Text(clean(f"{counted(len(wrong), 'problem')}: {wrong[0]}{more}"), "bold red"), width)
+            first = shortened(clean(f"{counted(len(wrong), 'problem')}: {wrong[0]}"), width - len(more))
+            yield line(Text(first + more, "bold red"), width)
         if status.kubernetes.server:
             text, well = watch_line(status)
             yield line(Text(clean(text), "" if well else "bold red"), width)
@@ -157,9 +158,9 @@ def _title(status: pb.GetStatusResponse, sample: Sample, width: int) -> Text:
 def _account(status: pb.GetStatusResponse) -> Text:
     """What matters most first: a narrow screen ends somewhere here."""
     events = status.events
-    text = Text(f"{events.lost:,} events lost", "bold red" if events.lost else "")
+    text = Text(f"{events.lost:,} reports lost", "bold red" if events.lost else "")
     kinds = ", ".join(f"{kind.count:,} {word(kind, 'kind')}" for kind in status.kinds) or "none"
-    rest = f"   VIPs: {kinds}   {events.limited:,} events held back, {events.delivered:,} delivered"
+    rest = f"   VIPs: {kinds}   {events.limited:,} reports held back, {events.delivered:,} delivered"
     return text.append(rest, "not bold default")
 
 
@@ -188,7 +189,7 @@ _VIPS: tuple[Column[VipRate], ...] = (
     Column("OWNER", lambda reading: owner(reading.vip).text, WIDE),
     Column("FRAMES/S", lambda reading: f"{reading.per_second:,.0f}", number=True),
     Column("TOTAL", lambda reading: f"{reading.total:,}", number=True),
-    Column("MOSTLY", lambda reading: _busiest_reason(reading.vip), WIDE, yielding=True),
+    Column("TOP REASON", lambda reading: _busiest_reason(reading.vip), WIDE, yielding=True),
 )
 _DECISIONS: tuple[Column[pb.Decision], ...] = (
     Column("TIME", lambda found: time_of_day(found.last_time)),

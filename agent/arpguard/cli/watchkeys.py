@@ -14,14 +14,14 @@ _KEY = re.compile(r"\x1b\[[0-9;]*[A-Za-z~]|\x1bO[A-Za-z]|.", re.DOTALL)
 _PAGE = 10
 _LONGEST = 40
 HELP = (
-    ("q", "leave"),
+    ("q", "quit"),
     ("space", "pause or resume the screen"),
     ("s", "change the order of VIPs: frames per second, address, owner, total frames"),
     ("/", "filter by text; Enter keeps the filter, Escape clears it"),
     ("up, down, j, k", "scroll through the VIPs"),
     ("page up, page down", f"scroll by {_PAGE}"),
     ("home", "back to the first VIP"),
-    ("?", "show or hide this"),
+    ("?", "show or hide this help"),
 )
 
 

@@ -73,7 +73,7 @@ def fences(message: pb.GetStatusResponse | pb.Ownership, voucher: str = "") -> s
     if not message.HasField("voucher_fence_left"):
         return f"{api} left"
     whose = f"voucher {voucher}".rstrip()
-    return f"API {api}, {whose} {duration(message.voucher_fence_left)} left"
+    return f"API server {api}, {whose} {duration(message.voucher_fence_left)} left"
 
 
 def counted(number: int, thing: str) -> str:

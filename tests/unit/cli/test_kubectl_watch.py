@@ -109,7 +109,7 @@ def test_node_that_is_lost_counts_no_more_and_is_named_with_the_reason():
     documents = a_document("node-1", foreign=["192.0.2.10"]), a_document("node-2", ["192.0.2.10"], problems=["old"])
     lines = drawn(a_moment(*documents, lost={"node-2": "no route to host"}))
 
-    assert lines[0] == "2 nodes   1 enforce   1 no answer   1 VIP   7 frames/s"
+    assert lines[0] == "2 nodes   1 enforce   1 not answering   1 VIP   7 frames/s"
     assert lines[1] == "node-2: no route to host"
     assert not any("old" in line for line in lines)
     assert row(lines, "node-2")[:3] == ["node-2", "no answer", "-"]
@@ -194,7 +194,7 @@ def test_view_fills_the_screen(size):
 def test_before_the_first_answer_nodes_are_there_already():
     lines = drawn(a_moment(lost={"node-1": "no answer yet"}))
 
-    assert lines[:2] == ["1 node   1 no answer   0 VIPs   0 frames/s", "node-1: no answer yet"]
+    assert lines[:2] == ["1 node   1 not answering   0 VIPs   0 frames/s", "node-1: no answer yet"]
 
 
 # ---- streams -------------------------------------------------------------------------------------------------------
@@ -272,7 +272,7 @@ async def test_each_node_is_asked_for_documents():
             ends(2, "arpguard watch: unknown option '--output'\nTry 'arpguard watch --help'.\n"),
             "its agent is of an older version",
         ),
-        (says({"status": 1}), "its answer is not valid"),
+        (says({"status": 1}), "its agent's answer is not valid"),
     ],
     ids=["ended", "an older agent", "senseless"],
 )
@@ -293,7 +293,7 @@ async def test_node_that_says_nothing_is_lost(monkeypatch):
         Cluster(0, node_1=[says()]), lambda moments: "no answer yet" not in moments.lost.values(), PODS[:1]
     )
 
-    assert moments.lost == {"node-1": "no word for 0.3 s: is the node up?"}
+    assert moments.lost == {"node-1": "nothing heard for 0.3 s: is the node up?"}
 
 
 @pytest.mark.usefixtures("_at_once")

@@ -193,7 +193,7 @@ def test_view_of_a_cluster_fits_the_screen(size, text):
             "kubernetes: lost (services)   lease 3s not needed   1 of 2 nodes alive",
         ),
         ({"renewal_problem": "x"}, "kubernetes: following   lease 3s not renewed   1 of 2 nodes alive"),
-        ({"yielding": True}, "kubernetes: following   lease 3s another agent has it   1 of 2 nodes alive"),
+        ({"yielding": True}, "kubernetes: following   lease 3s held by another agent   1 of 2 nodes alive"),
         (
             {"vouching": {"voucher": "node-2", "bound": True}},
             "kubernetes: following   lease not needed   1 of 2 nodes alive   bound to voucher node-2",
@@ -220,7 +220,7 @@ def test_title_of_a_vouched_node_is_whole_on_a_narrow_screen():
 
     assert narrow.startswith("node-1   enforce   no problems   up ")
     assert narrow.rstrip().endswith("   fence 0.855s left   1,234 frames/s")
-    assert "   fence API 48.7s, voucher 0.855s left   " in wide
+    assert "   fence API server 48.7s, voucher 0.855s left   " in wide
 
 
 @pytest.mark.parametrize(("left_ns", "well"), [(None, True), (1, True), (0, False)])
@@ -317,7 +317,7 @@ def test_narrow_screen_drops_columns():
     assert "VIP       LINK  KIND   MODE     FRAMES/S  TOTAL" in narrow
     assert next(line.split()[-1] for line in narrow if line.startswith("LINK ")) == "EGRESS"
     assert [line.split()[-1] for line in narrow if line.startswith("TIME ")] == ["FROM"]
-    assert "VIP        LINK  KIND   MODE     OWNER  FRAMES/S  TOTAL  MOSTLY" in wide
+    assert "VIP        LINK  KIND   MODE     OWNER  FRAMES/S  TOTAL  TOP REASON" in wide
     assert not any("…" in line for line in wide[3:])
 
 
@@ -325,14 +325,16 @@ def test_view_says_that_the_agent_is_gone_and_how_old_it_is():
     lines = drawn(a_sample(trouble="no agent listens: start it"), 120, 40)
 
     assert any(
-        re.fullmatch(r"no agent at unix:///run/.*: trying again; the data shown is 5s old *", line) for line in lines
+        re.fullmatch(r"no answer from unix:///run/.*: trying again; the data shown is 5s old *", line) for line in lines
     )
     assert any("(no agent listens: start it)" in line for line in lines)
 
 
 def test_view_before_the_first_answer():
     assert drawn(Sample(), 80, 24) == ["asking unix:///run/arpguard/agent.sock"]
-    assert drawn(Sample(trouble="nobody"), 80, 24)[0].startswith("no agent at unix:///run/arpguard/agent.sock: trying")
+    assert drawn(Sample(trouble="nobody"), 80, 24)[0].startswith(
+        "no answer from unix:///run/arpguard/agent.sock: trying"
+    )
 
 
 # ---- keys ----------------------------------------------------------------------------------------------------------
@@ -508,9 +510,9 @@ def test_it_leaves_with_its_terminal(terminal):
 def test_new_size_is_followed_at_once(terminals):
     terminal = terminals("60")
     until(lambda: "192.0.2.10" in terminal.read(), 20)
-    assert "MOSTLY" not in terminal.printed
+    assert "TOP REASON" not in terminal.printed
     terminal.resize(120, 40)
-    until(lambda: "MOSTLY" in terminal.read(), 20)
+    until(lambda: "TOP REASON" in terminal.read(), 20)
     terminal.type(b"q")
 
     assert terminal.left() == 0

@@ -87,7 +87,7 @@ def _title(moment: ClusterMoment) -> Text:
         for mode, count in sorted(modes.items(), reverse=True)
     ]
     if moment.lost:
-        parts.append(Text(f"{len(moment.lost)} no answer", _BAD))
+        parts.append(Text(f"{len(moment.lost)} not answering", _BAD))
     parts.append(Text(counted(len(moment.vips), "VIP")))
     parts.append(Text(screen.rate(moment.per_second)))
     if not moment.lost and not moment.problems:
@@ -172,7 +172,7 @@ _VIPS: tuple[Column[VipRow], ...] = (
     Column("MODE", _mode_of_vip),
     Column("FRAMES/S", lambda row: f"{row.cluster.per_second:,.0f}", number=True),
     Column("TOTAL", lambda row: f"{row.cluster.total:,}", MEDIUM, number=True),
-    Column("FROM", lambda row: row.cluster.vip.source or NONE, WIDE, yielding=True),
+    Column("SOURCE", lambda row: row.cluster.vip.source or NONE, WIDE, yielding=True),
 )
 _CLAIMS: tuple[Column[ClusterClaim], ...] = (
     Column("VIP", lambda found: found.claim.vip),
