@@ -305,8 +305,7 @@ def test_table_says_who_answered_and_what_the_guard_leaves(replayed):
     assert rows[str(VIRTUAL)].endswith("unknown")
     told = " ".join(done.stdout.split())
     assert (
-        "only me answers; 1 of 3 claims in the capture would pass, 1 would be silenced, 1 come from MACs whose node"
-        in told
+        "only me answers; 1 of 3 claims in the capture would pass, 1 would be silenced, for 1 the sender's node" in told
     )
     assert done.stdout.splitlines()[-1] == f"more than one MAC answered for 1 address: {VIP}"
     assert max(map(len, done.stdout.splitlines())) <= 100
@@ -337,7 +336,7 @@ def test_what_was_assumed_is_said(replayed):
     assert done.returncode == 0
     assert "suppress 1 (foreign)" in told
     assert "replay assumes that each node named by --owner is elected, and that its fence has not expired" in told
-    assert f"this node's MAC is not given (--mac MAC): {PLACEHOLDER_MAC} stands for it in answers" in told
+    assert f"no MAC of this node is given (--mac MAC): {PLACEHOLDER_MAC} stands for it in answers" in told
 
 
 def test_direction_and_interface_are_those_of_the_capture(replayed):
@@ -380,7 +379,8 @@ def test_capture_that_breaks_off_is_told_up_to_there(replayed, config, pack):
     assert found["frames"]["arp"] == 4
     assert found["broken"].startswith("breaks off after frame 4, at byte ")
     assert (
-        done.stderr == f"arpguard replay: {config.with_name('capture')} {found['broken']}; what came before is shown\n"
+        done.stderr
+        == f"arpguard replay: {config.with_name('capture')} {found['broken']}; the frames before that are shown\n"
     )
 
 
@@ -393,7 +393,7 @@ def test_what_is_no_capture_exits_2_and_says_what_to_name(arpguard, config, cont
 
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith(f"{path}: ")
-    assert done.stderr.endswith("name a capture of tcpdump, dumpcap or tshark (pcap or pcapng)\n")
+    assert done.stderr.endswith("name a capture from tcpdump, dumpcap or tshark (pcap or pcapng)\n")
 
 
 @pytest.mark.parametrize(
@@ -506,7 +506,7 @@ def test_who_is_not_root_is_told_so(config):
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=20)
 
     assert (done.returncode, done.stdout) == (3, "")
-    assert done.stderr == "arpguard replay: this needs root: run it with sudo\n"
+    assert done.stderr == "arpguard replay: this command needs root: run it with sudo\n"
 
 
 def _has_read(process: subprocess.Popen[bytes]) -> bool:

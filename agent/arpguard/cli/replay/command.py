@@ -79,7 +79,7 @@ def _show_frames(options: argparse.Namespace, judged: Iterator[Judged], story: S
                 lines.show(found)
     except BrokenCaptureError as error:
         story.broken = str(error)
-        sys.stderr.write(f"arpguard replay: {options.file} {error}; what came before is shown\n")
+        sys.stderr.write(f"arpguard replay: {options.file} {error}; the frames before that are shown\n")
     except KeyboardInterrupt:
         story.broken = f"interrupted after frame {story.ledger.read:,}"
         lines.end()
@@ -101,7 +101,7 @@ def _is_wanted(options: argparse.Namespace, found: Judged) -> bool:
 
 
 def _no_capture(name: str, why: str) -> ConfigError:
-    advice = "name a capture of tcpdump, dumpcap or tshark (pcap or pcapng)"
+    advice = "name a capture from tcpdump, dumpcap or tshark (pcap or pcapng)"
     return ConfigError(name, [Problem("", f"{why}: {advice}")])
 
 

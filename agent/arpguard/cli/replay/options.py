@@ -13,7 +13,7 @@ from arpguard.verdict import Reason, Verdict
 
 _TEXT = """Runs every ARP and neighbour discovery frame of a capture through the guard's own BPF programs, under
 the given configuration, and shows what they decide, which addresses more than one MAC answered for, and which of these
-answers would have passed with a guard on every node. Attaches, sends and keeps nothing, and touches no interface;
+answers would have passed with a guard on every node. Attaches no program, sends no frame and keeps nothing;
 loading the programs needs root. Exit code 1: more than one MAC answered for an address."""
 REPLAY_EXAMPLES = """examples:
   arpguard replay capture.pcap --config config.yaml
@@ -41,7 +41,8 @@ def _add_scene(parser: argparse.ArgumentParser) -> None:
         "--node",
         default=os.environ.get("NODE_NAME") or socket.gethostname(),
         metavar="N",
-        help="the node to decide for, as in `owner: {node: N}` (default: $NODE_NAME, then the host name)",
+        help="the node whose guard decides, by its name in `owner: {node: N}` (default: $NODE_NAME, then the host "
+        "name)",
     )
 
     scene.add_argument(
@@ -60,7 +61,7 @@ def _add_scene(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="IP",
-        help="this node's address on the link, to replace a VIP as the sender of outgoing requests (default: a "
+        help="this node's address on the link, which replaces a VIP as the sender in outgoing requests (default: a "
         "placeholder)",
     )
 
@@ -81,7 +82,7 @@ def _add_scene(parser: argparse.ArgumentParser) -> None:
 
 def _add_choice_of_frames(parser: argparse.ArgumentParser) -> None:
     frames = parser.add_argument_group("which frames")
-    frames.add_argument("--link", default="", metavar="NAME", help="only frames of this interface of the capture")
+    frames.add_argument("--link", default="", metavar="NAME", help="only frames from this interface in the capture")
     frames.add_argument(
         "--vlan",
         type=up_to(4094, "a VLAN, 1 to 4094"),
@@ -90,8 +91,8 @@ def _add_choice_of_frames(parser: argparse.ArgumentParser) -> None:
     )
     frames.add_argument("--all", action="store_true", help="also show decisions that are not about a VIP")
     frames.add_argument("--vip", type=_address, metavar="IP", help="show only decisions about this VIP")
-    add_choice(frames, "verdict", Verdict, "show only this verdict")
-    add_choice(frames, "reason", Reason, "show only this reason (docs/reasons.md)", listed=False)
+    add_choice(frames, "verdict", Verdict, "show only decisions with this verdict")
+    add_choice(frames, "reason", Reason, "show only decisions for this reason (docs/reasons.md)", listed=False)
 
 
 def _mac(text: str) -> tuple[str, MacAddress]:

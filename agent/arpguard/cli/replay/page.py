@@ -35,7 +35,7 @@ _SPARE_OF_FRAMES = ("VIP", "TIME")  # a narrow page does without: the frame has 
 _USUAL = "who-has 198.51.100.50 tell 198.51.100.100"
 _USUAL_FRAME = ("00:00:00.000", _USUAL, "255.255.255.255", "would suppress", "egress_not_owner")
 _VIP_COLUMNS = ("VIP", "OWNER", "REQUESTS", "ANSWERED BY", "DECISIONS")
-_MAC_COLUMNS = ("MAC", "WHO", "ANSWERS", "ANNOUNCED", "ASKED", "FIRST", "LAST", "GUARDED")
+_MAC_COLUMNS = ("MAC", "WHO", "ANSWERS", "ANNOUNCED", "ASKED", "FIRST", "LAST", "WITH GUARD")
 _ALARMING = (Verdict.CONFLICT,)
 
 Macs = Mapping[MacAddress, Sighting]
@@ -297,7 +297,7 @@ def with_the_guard(story: Story, vip: Vip) -> str:
     silenced = sum(seen.silenced for seen in macs.values())
     parts = [f"{kept:,} of {counted(total, 'claim')} in the capture would pass", f"{silenced:,} would be silenced"]
     if total - kept - silenced:
-        parts.append(f"{total - kept - silenced:,} come from MACs whose node is unknown")
+        parts.append(f"for {total - kept - silenced:,} the sender's node is unknown")
     return f"{_speaker(story, vip)}; " + ", ".join(parts) if total else _speaker(story, vip)
 
 
@@ -337,12 +337,15 @@ def _notes_about_owners(story: Story) -> Iterator[str]:
 def _notes_about_macs(story: Story) -> Iterator[str]:
     if story.scene.own_mac is None:
         yield (
-            f"this node's MAC is not given (--mac MAC): {PLACEHOLDER_MAC} stands for it in answers. Frames to the "
+            f"no MAC of this node is given (--mac MAC): {PLACEHOLDER_MAC} stands for it in answers. Frames to the "
             "node's real MAC count as frames to another host, and frames from it as incoming, unless the capture says "
             "otherwise"
         )
     if any(seen.unjudged for macs in story.ledger.guarded.found.values() for seen in macs.values()):
-        yield "--mac NODE=MAC assigns a MAC to a node, so that replay shows which of its frames the guard lets through"
+        yield (
+            "--mac NODE=MAC assigns a MAC to a node, so that replay shows which of the node's frames its guard "
+            "lets through"
+        )
 
 
 def _notes_about_links(story: Story) -> Iterator[str]:
@@ -352,7 +355,7 @@ def _notes_about_links(story: Story) -> Iterator[str]:
         yield f"frames of several interfaces are judged as if from one link ({names}): --link NAME chooses one"
     if story.scene.link and not ledger.judged_links:
         known = _some(ledger.links) or NONE
-        yield f"no ARP or NDP frame is from the interface {story.scene.link}; the capture names: {known}"
+        yield f"no ARP or NDP frame is from the interface {story.scene.link}; the capture's interfaces: {known}"
 
 
 def _some(names: Iterable[str]) -> str:
@@ -363,15 +366,18 @@ def _some(names: Iterable[str]) -> str:
 def _notes_about_frames(ledger: Ledger) -> Iterator[str]:
     if ledger.tagged:
         yield (
-            f"{ledger.tagged:,} frames with VLAN tags pass, as they do on the parent link; --vlan VID judges them as "
-            "on that VLAN's device"
+            f"frames with a VLAN tag: {ledger.tagged:,}. The guard on the parent interface passes them; --vlan VID "
+            "judges those of one VLAN, as the guard on its VLAN device does"
         )
     if ledger.passed[Passed.OTHER_TYPE]:
         types = _some(map(str, ledger.linktypes))
-        yield f"replay reads only Ethernet frames, even in Linux cooked captures: it skipped those of link type {types}"
+        yield (
+            "replay reads only Ethernet frames, also in cooked captures (-i any); it skipped frames of link type "
+            f"{types}"
+        )
     missed = ledger.guarded.missed + ledger.others.missed
     if missed:
-        yield f"too many addresses and MACs to count them all: {missed:,} claims are missing from the tables"
+        yield f"too many addresses and MACs to count all claims; missing from the tables: {missed:,}"
 
 
 def _verdict(ledger: Ledger) -> str:
