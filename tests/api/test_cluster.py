@@ -250,9 +250,9 @@ def test_metrics_vips_and_explain_name_the_same_service_and_the_same_owner(bench
 def test_status_page_has_the_cluster_on_it(run):
     _, out, _ = run("status")
 
-    assert "kubernetes  following https://203.0.113.254:6443, Leases in arpguard" in out.splitlines()
+    assert "kubernetes  following https://203.0.113.254:6443, Leases in namespace arpguard" in out.splitlines()
     assert "nodes       3 of 3 nodes alive" in out.splitlines()
-    assert ["services", "heard"] in [row[:2] for row in cells(out)]
+    assert ["services", "ok"] in [row[:2] for row in cells(out)]
 
 
 def test_vips_page_names_the_nodes_that_have_them(run, bench):
@@ -319,7 +319,10 @@ def test_where_no_other_agent_listens_the_remedy_is_told(run, everywhere):
 
     assert code == 3
     assert out.splitlines()[1].startswith("node-1 ")
-    assert "cannot reach another node's agent: agents listen for other machines only if `grpc.listen` names" in err
+    assert (
+        "cannot reach the other nodes' agents: an agent listens for other machines only if its `grpc.listen` names"
+        in err
+    )
 
 
 def test_agent_that_is_unknown_to_the_certificate_is_refused(run, pki):

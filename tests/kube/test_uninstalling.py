@@ -103,7 +103,7 @@ def test_what_agents_left_is_removed_once_they_are_gone_and_their_nodes_are_name
     assert seen == [4], "agents find their claims as long as they run"
     assert api.ask("GET", LEASES).names == ["somebody-else"]
     assert "removed 3 Leases that they left" in out
-    assert "worker-1 may still have the guard, because the Lease of its agent is still there: apply" in out
+    assert "worker-1 may still have the guard, because the Lease of its agent is still there\n" in out
     assert out.splitlines()[-1] == "then remove the remaining guard: kubectl apply -k deploy/cleanup"
 
 
@@ -177,7 +177,8 @@ def test_agents_that_do_not_end_keep_their_leases(api, uninstall):
 
     assert code == 1
     assert out == (
-        "the agents did not stop in time: 2 Pods still there. See `kubectl -n arpguard get pods`, then run this again\n"
+        "the agents did not stop in time (still present: 2 Pods). Check `kubectl -n arpguard get pods`, then run "
+        "this command again\n"
     )
     assert api.ask("GET", LEASES).names == ["vip.192.0.2.10"]
 

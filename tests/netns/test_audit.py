@@ -156,7 +156,7 @@ def test_silence_is_shown_and_is_not_a_problem_where_the_owner_only_observes(ben
     node = bench.agent(bench.nodes[0]).node
     bench.configure(bench.config(extra=f"vips: [{{address: {SILENT}, owner: {{node: {node}}}, mode: observe}}]"))
     other = bench.nodes[1]
-    until(lambda: asked_of(bench, other) == (0, "no wrong host answers"), PERIOD_S + SLOW_S)
+    until(lambda: asked_of(bench, other) == (0, "no host but the owner answers"), PERIOD_S + SLOW_S)
     until(lambda: findings(bench).get(str(SILENT)) == "FINDING_NONE", 2 * PERIOD_S)
 
     for host in bench.nodes:

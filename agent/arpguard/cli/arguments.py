@@ -12,7 +12,7 @@ from arpguard.errors import ConfigError, DataPlaneError, Problem
 def need_root() -> None:
     """Raises DataPlaneError unless root runs this."""
     if os.geteuid() != 0:
-        raise DataPlaneError("this needs root: run it with sudo")
+        raise DataPlaneError("this command needs root: run it with sudo")
 
 
 def node_name(options: argparse.Namespace) -> str:

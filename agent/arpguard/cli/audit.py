@@ -20,10 +20,10 @@ _FINDINGS = {
     pb.Audit.FINDING_ANOTHER: "another",
     pb.Audit.FINDING_SEVERAL: "several",
 }
-_WRONG = "the owner is not the only host that answers"
+_WRONG = "another host answers, or the owner does not"
 _NOTHING = """this node has not audited any VIP yet, or other nodes audit all of them
-`arpguard audit ADDRESS` asks now, and `arpguard audit --all-nodes` shows what all nodes found"""
-_NOTHING_ANYWHERE = "no node that was reached has audited any VIP yet: name an ADDRESS to ask now"
+`arpguard audit ADDRESS` audits a VIP now, and `arpguard audit --all-nodes` shows what all nodes found"""
+_NOTHING_ANYWHERE = "no node that was reached has audited any VIP yet: name an ADDRESS to audit it now"
 
 
 def audit(options: argparse.Namespace) -> int:
@@ -82,7 +82,7 @@ def _rows(found: pb.Audit) -> list[tuple[object, ...]]:
     if found.own:
         hosts = [(NONE, "this node"), *hosts]
     if len(found.answers) > _SHOWN:
-        hosts.append((NONE, f"and {len(found.answers) - _SHOWN} more"))
+        hosts.append((NONE, f"and {counted(len(found.answers) - _SHOWN, 'more host')}"))
 
     lines = [(*first, *(hosts[0] if hosts else (NONE, NONE)), span(seconds_since(found.time)).partition(" ")[0])]
     return [*lines, *(("", "", "", "", *host, "") for host in hosts[1:])]
@@ -108,7 +108,7 @@ def of_wrong(answer: pb.ListAuditsResponse, vip: str, link: str) -> str:
     """A line for a list that does not show what an audit found; empty if that is right, on that VIP and link."""
     listed = (found for found in answer.audits if vip in ("", found.vip) and link in ("", found.link))
     wrong = {found.vip for found in listed if not found.right}
-    return f"`arpguard audit`: {counted(len(wrong), 'VIP')}: {_WRONG}" if wrong else ""
+    return f"`arpguard audit` shows {counted(len(wrong), 'VIP')} for which {_WRONG}" if wrong else ""
 
 
 def _verdict(audits: Sequence[pb.Audit]) -> Styled:
@@ -117,4 +117,4 @@ def _verdict(audits: Sequence[pb.Audit]) -> Styled:
     if wrong:
         return bad(f"{wrong:,} of {counted(total, 'VIP')}: {_WRONG}")
     silent = any(found.finding == pb.Audit.FINDING_NONE for found in audits)
-    return good(f"{counted(total, 'VIP')}: {'no wrong host' if silent else 'only the owner'} answers")
+    return good(f"{counted(total, 'VIP')}: {'no host but the owner' if silent else 'only the owner'} answers")

@@ -42,11 +42,11 @@ _REFUSALS = {
     grpc.StatusCode.FAILED_PRECONDITION: (exits.NOT_RIGHT, "{words}"),
     grpc.StatusCode.DEADLINE_EXCEEDED: (
         exits.UNREACHABLE,
-        "{target} did not answer within {timeout_s:g} s: try again, or allow more with --timeout",
+        "{target} did not answer within {timeout_s:g} s: try again, or allow more time with --timeout",
     ),
     grpc.StatusCode.UNIMPLEMENTED: (
         exits.UNREACHABLE,
-        "the server at {target} is not an arpguard agent, or is one of another version",
+        "the server at {target} is not an arpguard agent, or is an agent of another version",
     ),
     grpc.StatusCode.CANCELLED: (exits.UNREACHABLE, "{target} ended the call: try again"),
 }
@@ -173,10 +173,10 @@ def every_page(
 
 def _wrong_address(address: str, tls: Tls | None) -> str | None:
     if address.startswith("unix:///"):
-        return "TLS is for HOST:PORT; a Unix socket needs none" if tls else None
+        return "a Unix socket needs no TLS: omit the --tls options" if tls else None
     match = _HOST_PORT.fullmatch(address)
     known = match and 0 < int(match[2]) < 1 << 16
-    return None if known else "must be unix:///PATH or HOST:PORT, in $ARPGUARD_ADDRESS too"
+    return None if known else "must be unix:///PATH or HOST:PORT (check $ARPGUARD_ADDRESS, too)"
 
 
 def _open(target: Target) -> grpc.Channel:

@@ -52,7 +52,7 @@ def _read(file: Path, name: str) -> bytes:
     if str(file) != "-":
         return read_file(file)
     if sys.stdin is None:  # closed
-        raise ConfigError(name, [Problem("", "closed: name a readable YAML file")])
+        raise ConfigError(name, [Problem("", "it is closed: name a YAML file to read")])
     return sys.stdin.buffer.read(MAX_FILE_BYTES + 1)
 
 

@@ -106,7 +106,9 @@ def page(results: Sequence[Result]) -> str:
     ]
     counts = {grade: sum(result.grade is grade for result in results) for grade in Grade}
     told = ", ".join(f"{count} {grade.value}" for grade, count in counts.items() if count)
-    told = f"{len(results)} checks: {told}" + ("; --fix-hints prints the commands" if counts[Grade.BAD] else "")
+    told = f"{len(results)} checks: {told}" + (
+        "; --fix-hints prints the commands that fix what is bad" if counts[Grade.BAD] else ""
+    )
     blocks.append(render.paragraphs(told))
     return "\n\n".join(blocks)
 

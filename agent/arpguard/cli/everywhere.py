@@ -25,8 +25,8 @@ from arpguard.v1 import agent_pb2 as pb
 
 _AT_ONCE = 32
 _NO_OTHER = (
-    "cannot reach another node's agent: agents listen for other machines only if `grpc.listen` names an address "
-    "of their node and `grpc.tls` is set (docs/api.md); give their port with --port"
+    "cannot reach the other nodes' agents: an agent listens for other machines only if its `grpc.listen` names an "
+    "address of its node and its `grpc.tls` is set (docs/api.md); --port gives the agents' port"
 )
 
 Answer = TypeVar("Answer", bound=Message)

@@ -14,9 +14,9 @@ def add_lab(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
     parser = subparsers.add_parser(
         "lab",
         help="try the guard in network namespaces on this machine",
-        description="Builds nodes, a switch and a client in network namespaces, asks with real ARP requests, or "
-        "neighbour solicitations, who answers for a VIP without and with the guard, and removes everything again. "
-        "Exit code 0 only if each scenario came out as expected. Needs root.",
+        description="Builds nodes, a switch and a client in network namespaces, asks, with real ARP requests "
+        "or neighbour solicitations, which nodes answer for a VIP without and with the guard, and removes everything "
+        "again. Exit code 0: each scenario ended as expected. Needs root.",
     )
 
     parser.add_argument("--nodes", type=int, default=3, metavar="N", help="cluster nodes, 2 to 16 (default: 3)")
@@ -24,41 +24,42 @@ def add_lab(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         "--scenario",
         action="append",
         metavar="NAME",
-        help="only this scenario; may be repeated (default: flux; with --kubernetes: all)",
+        help="run only this scenario; may be repeated (default: flux; with --kubernetes: all)",
     )
-    parser.add_argument("--all", action="store_true", help="all scenarios; takes several minutes")
+    parser.add_argument("--all", action="store_true", help="run all scenarios, which takes several minutes")
 
     parser.add_argument(
         "--kubernetes",
         action="store_true",
-        help="scenarios with agents that follow an API server (the lab's own, or the one in $ARPGUARD_TEST_KUBECONFIG)",
+        help="run scenarios whose agents use an API server: the lab's own, or the one that $ARPGUARD_TEST_KUBECONFIG "
+        "names",
     )
     parser.add_argument(
         "--rounds",
         type=positive(int),
         metavar="N",
-        help="with --kubernetes: N rounds of random faults, about 4 s each, with a verdict on each; an interrupted "
-        "run reports "
-        "what it found so far",
+        help="with --kubernetes: run N rounds of random faults, about 4 s each, with a verdict on each; an interrupted "
+        "run reports what it found so far",
     )
     parser.add_argument(
         "--for",
         dest="seconds",
         type=positive(float),
         metavar="SECONDS",
-        help="with --kubernetes: rounds of random faults for this long, instead of --rounds",
+        help="with --kubernetes: run rounds of random faults for this long, instead of --rounds",
     )
     parser.add_argument(
         "--seed",
         type=int,
         metavar="S",
-        help="the seed of the random faults: the same seed repeats them, and the report names it (default: a new one)",
+        help="seed of the random faults: the same seed repeats them; the report names the seed (default: a new one)",
     )
 
     parser.add_argument(
         "--vouching",
         action="store_true",
-        help="random faults for nodes that vouch for each other, with lost, delayed, duplicated and replayed frames",
+        help="with --rounds or --for: the nodes vouch for each other, and frames are also lost, delayed, duplicated "
+        "and replayed",
     )
 
     parser.add_argument(
@@ -69,7 +70,7 @@ def add_lab(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         "lab's API server to this folder, in a subfolder for each scenario (default: no traces)",
     )
 
-    parser.add_argument("--list", action="store_true", help="list the scenarios, and what each expects")
+    parser.add_argument("--list", action="store_true", help="list the scenarios, with what each expects")
     add_output(parser, "one document with all steps; with --list, one with the scenarios")
     add_json(parser)
 

@@ -38,7 +38,7 @@ _EPILOG = "exit codes: 0 ok, 1 a check failed, 2 bad usage or configuration, 3 t
 def build_parser() -> argparse.ArgumentParser:
     """The parser with all commands."""
     parser: argparse.ArgumentParser = Parser(
-        prog="arpguard", description="At most one node answers for a virtual IP.", epilog=_EPILOG
+        prog="arpguard", description="Makes sure that at most one node answers for a virtual IP.", epilog=_EPILOG
     )
     parser.add_argument("--version", action="version", version=f"arpguard {__version__}")
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
@@ -68,16 +68,16 @@ def _add_agent(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
     parser = subparsers.add_parser(
         "agent",
         help="run the agent on this node",
-        description="Guards the VIPs of the configuration on this node, follows changes to the file and the links, "
-        "and leaves the guard in place when it stops. With --configmap or --kubeconfig, also guards the VIPs of the "
-        "cluster's Services; with neither, runs standalone.",
+        description="Guards the configured VIPs on this node, follows changes to the configuration and to the "
+        "node's links, and leaves the guard in place when it stops. With --configmap or --kubeconfig, also guards "
+        "the VIPs of the cluster's Services; with neither, runs standalone.",
     )
     parser.add_argument(
         "--config",
         type=Path,
         metavar="FILE",
-        help="configuration (YAML), reloaded when it changes; with --configmap, used only until the agent has read "
-        "the ConfigMap, and for settings that apply only at start",
+        help="configuration file (YAML), reloaded when it changes; with --configmap, used only until the agent has "
+        "read the ConfigMap, and for settings that take effect only at the start",
     )
     parser.add_argument(
         "--configmap",
@@ -86,20 +86,23 @@ def _add_agent(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         help="take the configuration from the key config.yaml of this ConfigMap, and reload it when it changes",
     )
     parser.add_argument(
-        "--kubeconfig", type=Path, metavar="F", help="kubeconfig file (default: the Pod's service account)"
+        "--kubeconfig",
+        type=Path,
+        metavar="F",
+        help="kubeconfig file (default with --configmap: the Pod's service account)",
     )
 
     _add_node_name(parser)
     parser.add_argument(
         "--standby",
         action="store_true",
-        help="while another agent runs on this node, get ready, wait until that one stops, and take over from it",
+        help="if another agent runs on this node, get ready, wait until that agent stops, and then take over from it",
     )
     parser.add_argument(
         "--early-file",
         type=Path,
         metavar="FILE",
-        help="write to this file which ranges `arpguard early` is to close at the next boot",
+        help="write to this file the ranges that `arpguard early` is to close at the next boot",
     )
     parser.add_argument(
         "--trace",
@@ -116,14 +119,18 @@ def _add_agent(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
 def _add_early(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
     parser = subparsers.add_parser(
         "early",
-        help="close ranges at boot, before the agent runs",
+        help="close ranges at boot: answer for none of their addresses until the agent runs",
         description="Closes the `ranges` with `unknown: suppress` in FILE, on the links that FILE names. This node's "
         "kernel then answers for no address in these ranges until the agent starts and takes over. Does nothing if an "
-        "agent has guarded this node since the boot.",
+        "agent has guarded this node since the last boot.",
     )
     parser.add_argument("file", type=Path, metavar="FILE", help="the file that an agent wrote with --early-file")
     parser.add_argument(
-        "--wait", type=positive(float), default=3.0, metavar="S", help="seconds to wait for links (default: 3)"
+        "--wait",
+        type=positive(float),
+        default=3.0,
+        metavar="S",
+        help="seconds to wait for the links to appear (default: 3)",
     )
     add_log_options(parser)
     parser.set_defaults(run=lazily("early", "run_early"))
@@ -142,21 +149,25 @@ def _add_whohas(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
     parser = subparsers.add_parser(
         "whohas",
         help="ask the segment which hosts answer for an address",
-        description="Sends ARP requests, or neighbour solicitations for an IPv6 address, and shows every MAC that "
-        "answers, whose it is, if known (a virtual router, a node that this node's agent knows, a neighbour), and "
-        "what that means. Exit code 0: exactly one host answers; 1: none, or more than one. This node does not hear "
-        "itself: for a VIP that it owns, ask from another host.",
+        description="Sends ARP requests, or neighbour solicitations for an IPv6 address. Shows every MAC that answers, "
+        "its host if known (a virtual router, a node that this node's agent knows, or a neighbour), and what the "
+        "result means. Exit code 0: exactly one host answers; 1: none does, or more than one. This node does not hear "
+        "its own answers: for a VIP that this node owns, ask from another host.",
     )
 
     parser.add_argument("address", metavar="ADDRESS", help="an IPv4 or IPv6 address")
     parser.add_argument(
         "--interface",
         metavar="I",
-        help="ask on this interface (default: the one that the routes choose, without table `local`)",
+        help="ask on this interface (default: the one that the routes choose, ignoring table `local`)",
     )
     parser.add_argument("--count", type=positive(int), default=3, metavar="N", help="requests to send (default: 3)")
     parser.add_argument(
-        "--wait", type=positive(float), default=0.5, metavar="S", help="seconds to listen after each (default: 0.5)"
+        "--wait",
+        type=positive(float),
+        default=0.5,
+        metavar="S",
+        help="seconds to listen after each request (default: 0.5)",
     )
 
     parser.add_argument(
@@ -175,18 +186,18 @@ def _add_doctor(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
     parser = subparsers.add_parser(
         "doctor",
         help="check this node for problems with VIPs",
-        description="Checks the node (the network namespace that the command runs in): who would answer for which "
-        "VIP, the kernel's settings, the links, the guard, and what the guard needs; with --kubeconfig, also the "
-        "cluster's Services, Nodes and kube-proxy. Asks the segment who answers for the VIPs; changes nothing. Exit "
-        "code 1: a check failed.",
+        description="Checks the node (the network namespace that the command runs in): the VIPs that it "
+        "would answer for without the guard, the kernel's settings, the links, the guard, and what the guard needs; "
+        "with --kubeconfig, also the cluster's Services, Nodes and kube-proxy. Asks the segment which hosts answer for "
+        "the VIPs; changes nothing. Exit code 1: a check failed.",
     )
 
-    parser.add_argument("--config", type=Path, metavar="FILE", help="the agent's configuration")
+    parser.add_argument("--config", type=Path, metavar="FILE", help="file with the agent's configuration")
     parser.add_argument(
         "--configmap",
         type=object_name,
         metavar="NS/NAME",
-        help="the agent's configuration in a ConfigMap (key config.yaml)",
+        help="ConfigMap with the agent's configuration (key config.yaml)",
     )
     parser.add_argument(
         "--kubeconfig", type=Path, metavar="F", help="kubeconfig file (default: the Pod's service account)"
@@ -197,13 +208,13 @@ def _add_doctor(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         "--address",
         dest="agent",
         metavar="TARGET",
-        help="the agent on this node (default: the first address in grpc.listen)",
+        help="address of the agent on this node (default: the first one in grpc.listen)",
     )
     parser.add_argument(
         "--pin-dir", type=Path, metavar="DIR", help="use this instead of the configuration's bpf.pin_dir"
     )
 
-    parser.add_argument("--no-ask", action="store_true", help="do not ask the segment who answers for the VIPs")
+    parser.add_argument("--no-ask", action="store_true", help="do not ask the segment which hosts answer for the VIPs")
     parser.add_argument(
         "--fix-hints", action="store_true", help="print the shell commands that fix the problems, without running them"
     )
@@ -222,11 +233,14 @@ def _add_config(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
     check = actions.add_parser(
         "check",
         help="print every problem of a configuration",
-        description="Prints every problem with its line, its setting, the allowed values and the actual value; exit "
-        "code 2 if there is a problem. Warns about settings that have no effect.",
+        description="Prints every problem with its line, its setting, the allowed values and the actual value. Warns "
+        "about settings that have no effect. Exit code 2: there is a problem.",
     )
     check.add_argument(
-        "file", type=Path, metavar="FILE", help="YAML, or the manifest of a ConfigMap; - reads standard input"
+        "file",
+        type=Path,
+        metavar="FILE",
+        help="configuration (YAML), or the manifest of a ConfigMap; - reads standard input",
     )
     add_output(check, "a document with all problems and warnings")
     check.set_defaults(run=lazily("config", "check_config"))
@@ -240,7 +254,7 @@ def _add_cleanup(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         "wrote for `arpguard early`. Stop the agent first.",
     )
     parser.add_argument(
-        "--config", type=Path, metavar="FILE", help="the agent's configuration, read only for bpf.pin_dir"
+        "--config", type=Path, metavar="FILE", help="the agent's configuration; only its bpf.pin_dir is used"
     )
     _add_pin_dir(parser)
     parser.add_argument(
@@ -248,7 +262,7 @@ def _add_cleanup(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         type=Path,
         default=_EARLY_FILE,
         metavar="FILE",
-        help="the agent's --early-file, which is removed too, unless it is for another bpf.pin_dir (default: "
+        help="the agent's --early-file, which is removed too, unless it names another bpf.pin_dir (default: "
         f"{_EARLY_FILE})",
     )
     parser.set_defaults(run=lazily("cleanup", "clean_up"))
@@ -269,10 +283,10 @@ def _add_uninstall(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
     parser = subparsers.add_parser(
         "uninstall",
         help="remove the agents and the guard from a cluster",
-        description="Deletes the DaemonSet in the foreground (so that each agent removes its guard), then waits until "
+        description="Deletes the DaemonSet by foreground deletion, so that each agent removes its guard; waits until "
         "all agents are gone, and removes the Leases that they left. Then names the nodes that may still have a guard. "
-        "Run this command before you delete the rest; `helm uninstall` runs it for you. Exit code 1: the agents did "
-        "not stop in time, or a node may still have a guard.",
+        "Run this command before you delete arpguard's other objects; `helm uninstall` runs it for you. Exit code 1: "
+        "the agents did not stop in time, or a node may still have a guard.",
     )
     parser.add_argument(
         "--daemonset",
@@ -285,7 +299,11 @@ def _add_uninstall(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         "--kubeconfig", type=Path, metavar="F", help="kubeconfig file (default: the Pod's service account)"
     )
     parser.add_argument(
-        "--timeout", type=positive(float), default=120.0, metavar="S", help="seconds to wait for Pods (default: 120)"
+        "--timeout",
+        type=positive(float),
+        default=120.0,
+        metavar="S",
+        help="seconds to wait for the agents to stop (default: 120)",
     )
     parser.set_defaults(run=lazily("uninstall", "run_uninstall"))
 
@@ -296,7 +314,7 @@ def _add_completion(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         help="print a completion script for a shell",
         description="Prints a completion script. Bash: source <(arpguard completion bash). Zsh: write it to _arpguard "
         "in a folder of $fpath. Fish: write it to arpguard.fish in ~/.config/fish/completions. Tcsh: write it to a "
-        "file, and source that.",
+        "file, and source the file.",
     )
     add_shell(parser, KNOWN.values())
     parser.set_defaults(run=_complete)

@@ -168,27 +168,27 @@ def add_vip_arguments(parser: argparse.ArgumentParser, address: str) -> None:
     add_output(parser)
 
 
-def add_decision_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds which decisions to show."""
+def add_decision_arguments(parser: argparse.ArgumentParser, clock: str = "this host's clock") -> None:
+    """Adds which decisions to show; `clock`: which one --since goes by."""
     parser.add_argument(
         "--follow", "-f", action="store_true", help="show new decisions as they come, until interrupted"
     )
     _add_vip(parser)
     _add_link(parser)
-    add_choice(parser, "verdict", Verdict, "only this verdict")
-    add_choice(parser, "reason", Reason, "only this reason (docs/reasons.md)", listed=False)
+    add_choice(parser, "verdict", Verdict, "only decisions with this verdict")
+    add_choice(parser, "reason", Reason, "only decisions for this reason (docs/reasons.md)", listed=False)
 
     parser.add_argument(
         "--since",
         type=_span,
         metavar="SPAN",
-        help="only decisions reported in the last SPAN by this host's clock, such as 500ms, 30s, 1h30m or 1d",
+        help=f"only decisions of the last SPAN, such as 500ms, 30s, 1h30m or 1d, by {clock}",
     )
     parser.add_argument(
         "--limit",
         type=positive(int),
         metavar="N",
-        help=f"show at most N past decisions (default: {DEFAULT_LIMIT}, with --follow {DEFAULT_PAST})",
+        help=f"show at most N past decisions (default: {DEFAULT_LIMIT}; with --follow: {DEFAULT_PAST})",
     )
 
     add_output(parser)
@@ -205,7 +205,11 @@ def add_conflict_arguments(parser: argparse.ArgumentParser) -> None:
 def add_audit_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds what to ask for."""
     parser.add_argument(
-        "vip", metavar="ADDRESS", nargs="?", default="", help="audit this VIP now (default: show the last audits)"
+        "vip",
+        metavar="ADDRESS",
+        nargs="?",
+        default="",
+        help="audit this VIP now (default: show the last audit of each VIP)",
     )
     add_output(parser)
 
@@ -227,13 +231,13 @@ def add_explain_arguments(parser: argparse.ArgumentParser) -> None:
         "--sender-mac",
         default="",
         metavar="MAC",
-        help=f"the sender of incoming frames (default: {STRANGER_MAC}, which no host has)",
+        help=f"MAC of the sender of incoming frames (default: {STRANGER_MAC}, which no host has)",
     )
     parser.add_argument(
         "--sender-address",
         default="",
         metavar="IP",
-        help=f"the host at the other end (default: {_NOBODY}, which no host has)",
+        help=f"address of the host at the other end (default: {_NOBODY}, which no host has)",
     )
 
     add_output(parser)
@@ -302,7 +306,7 @@ def add_output(parser: argparse.ArgumentParser, document: str = _MESSAGE) -> Non
         "--output",
         choices=("table", "wide", "json", "yaml"),
         default="table",
-        help=f"table fits the terminal, wide shows every column in full; json and yaml: {document} (default: table)",
+        help=f"table: cut to fit the terminal; wide: every column in full; json, yaml: {document} (default: table)",
     )
 
 
@@ -333,7 +337,7 @@ def _add_pin_dir(parser: argparse.ArgumentParser) -> None:
         "--pin-dir",
         type=Path,
         metavar="DIR",
-        help="read the pinned kernel objects instead of asking the agent; works when no agent runs "
+        help="read the pinned kernel objects instead of asking the agent; works even when no agent runs "
         f"(DIR: the agent's bpf.pin_dir, usually {BpfConfig().pin_dir})",
     )
 
@@ -364,8 +368,8 @@ def add_shell(parser: argparse.ArgumentParser, known: Iterable[str]) -> None:
         "shell",
         choices=(*SHELLS, *kinds),
         metavar="SHELL",
-        help=f"{', '.join(SHELLS)}; or {', '.join(kinds)}: list those that the agent knows now (the completion script "
-        "calls this)",
+        help=f"{', '.join(SHELLS)}: print the script for that shell; {', '.join(kinds)}: print the current "
+        "list of them, which the scripts offer",
     )
 
 
@@ -384,9 +388,9 @@ ASKING = (
     Subcommand(
         "status",
         "the state of the guard on this node",
-        "Shows mode, configuration, fence, lease, connection to the API server, links with their programs, all "
-        "decisions by reason, and every problem; with --all-nodes, one line for each node. Exit code 1: there is a "
-        "problem.",
+        "Shows mode, configuration, fence, lease, connection to the API server, links with their programs, the number "
+        "of frames for each reason, and every problem; with --all-nodes, one line for each node. Exit code 1: there "
+        "is a problem.",
         lazily("status", "show_status"),
         (_add_agent, add_output, _add_pin_dir, _add_all_nodes),
     ),
@@ -394,7 +398,7 @@ ASKING = (
         "vips",
         "the guarded VIPs with their counters",
         "Shows the guarded VIPs, read back from the kernel: who may answer, which node has each elected VIP, and "
-        "how many frames had each reason. Exit code 1: ADDRESS is not guarded on any link.",
+        "the number of frames for each reason. Exit code 1: ADDRESS is not guarded on any link.",
         lazily("vips", "show_vips"),
         (_add_agent, partial(add_vip_arguments, address="only this one, in detail"), _add_pin_dir, _add_all_nodes),
     ),
@@ -420,8 +424,8 @@ ASKING = (
         "claims to VIPs by other hosts",
         "Shows the claims to VIPs that this node heard from other hosts, newest first. If the guard does not know the "
         "owner's MAC, the claimant may be the owner. The claimant's MAC shows what the claimant is: a cluster node, a "
-        "virtual router, or a host outside the cluster. Exit code 1: a claim certainly came from a host that is "
-        "not the owner (reason conflict), or came from a cluster node.",
+        "virtual router, or a host outside the cluster. Exit code 1: a claim came from a cluster node, or "
+        "certainly from a host that is not the owner (reason conflict).",
         lazily("conflicts", "show_conflicts"),
         (_add_agent, add_conflict_arguments, _add_all_nodes),
     ),
@@ -431,18 +435,18 @@ ASKING = (
         "For each VIP, one node that does not own it sends requests every `audit.every` (default 60 s). Shows what "
         "this node's last requests found: only the owner answers, no host does, another host does, or several do. "
         "With ADDRESS, asks now, from this node, even for a VIP that other nodes audit. Exit code 1: for at least one "
-        "VIP, the owner is not the only host that answers.",
+        "VIP, another host answers, or the owner does not.",
         lazily("audit", "audit"),
         (_add_agent, add_audit_arguments, _add_all_nodes),
     ),
     Subcommand(
         "explain",
         "what this node does with frames about an address, and why",
-        "Runs the loaded programs' code on one frame of each kind, against the kernel's current maps, and shows the "
-        "verdict, the reason (docs/reasons.md), what happens to the frame, and why the address has its owner: the "
-        "object that makes it a VIP and, if its owner is elected, the claim, the nodes that are eligible, and why the "
-        "others are not. Sends and counts nothing. -o json includes each frame in hexadecimal. Exit code 1: the "
-        "address is not guarded on any link.",
+        "Runs the code of the loaded programs on one frame of each kind, with the kernel's current maps. Shows each "
+        "frame's verdict, its reason (docs/reasons.md), and what happens to the frame. Then shows why the address has "
+        "its owner: the object that makes it a VIP and, if the owner is elected, the claim, the eligible nodes, and "
+        "why the others are not eligible. Sends and counts no frame. -o json includes each frame in hexadecimal. "
+        "Exit code 1: the address is not guarded on any link.",
         lazily("explain", "explain"),
         (_add_agent, add_explain_arguments, _add_pin_dir, _add_all_nodes),
     ),
@@ -451,7 +455,7 @@ ASKING = (
         "a live view of links, VIPs and decisions",
         "Fills the screen, until q or Ctrl-C, with mode, fence, lease, API server, links, the busiest VIPs with "
         "their frames per second, and the latest decisions; ? lists the keys that sort, filter, scroll and pause. "
-        "Follows the agent through restarts. Computes rates from the kernel's exact counters.",
+        "Reconnects after the agent restarts. Computes rates from the kernel's exact counters.",
         lazily("watch", "watch"),
         (
             _add_agent,

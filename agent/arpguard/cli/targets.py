@@ -39,7 +39,7 @@ def target_of(options: argparse.Namespace, address: str) -> Target:
 def need_tls(options: argparse.Namespace) -> None:
     """Raises ConfigError where there are no files for mutual TLS: other nodes' agents take nothing else."""
     if _tls(options) is None:
-        needed = "--all-nodes asks the other nodes' agents over the network, and they accept only mutual TLS"
+        needed = "--all-nodes asks the other nodes' agents over the network, which needs mutual TLS"
         flags = [f"--{name.replace('_', '-')}" for name in _TLS_FLAGS]
         raise ConfigError(f"arpguard {options.command}", [Problem(flag, f"missing: {needed}") for flag in flags])
 

@@ -54,19 +54,16 @@ async def _uninstall(options: argparse.Namespace, namespace: str, name: str, acc
 def _words(left: Leftovers, namespace: str) -> list[str]:
     """What was done, and what is left to do."""
     if left.running:
-        more = "if they belong to a DaemonSet with another name: arpguard uninstall --daemonset NAMESPACE/NAME"
+        more = "if they belong to a DaemonSet with another name, run arpguard uninstall --daemonset NAMESPACE/NAME"
         return [f"agents are still running on {some(left.running)}, so nothing was removed; {more}"]
     if left.pods is not None:
         look = f"kubectl -n {namespace} get pods"
         pods = counted(left.pods, "Pod")
-        return [f"the agents did not stop in time: {pods} still there. See `{look}`, then run this again"]
+        return [f"the agents did not stop in time (still present: {pods}). Check `{look}`, then run this command again"]
 
     done = [f"the agents are gone; removed {counted(left.leases, 'Lease')} that they left"]
     if left.nodes:
         whose = "the Lease of its agent is" if len(left.nodes) == 1 else "the Leases of their agents are"
-        done.append(
-            f"{some(left.nodes)} may still have the guard, because {whose} still there: apply deploy/cleanup to remove "
-            "the guard"
-        )
-    done.append("now delete the rest: helm uninstall, or kubectl delete -k, depending on how you installed it")
+        done.append(f"{some(left.nodes)} may still have the guard, because {whose} still there")
+    done.append("now delete the rest of arpguard as you installed it: helm uninstall, or kubectl delete -k")
     return [*done, _CLEAN_UP] if left.nodes else done

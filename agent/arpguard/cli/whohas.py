@@ -50,7 +50,10 @@ def run_whohas(options: argparse.Namespace) -> int:
     elif counts:
         print("\n".join(_text(address, ifname, counts, names, options.count)))
     else:
-        print(f"no host answers for {address} on {ifname} (waited {waited_s:.1f} s); this node does not hear itself")
+        print(
+            f"no host answers for {address} on {ifname} (waited {waited_s:.1f} s); this node does not hear its own "
+            "answers"
+        )
     return exits.OK if len(counts) == 1 else exits.NOT_RIGHT
 
 
@@ -64,9 +67,7 @@ def _text(
     if len(counts) == 1:
         yield f"exactly one host answers for {address} on {ifname}"
     else:
-        yield str(
-            bad(f"{len(counts)} hosts answer for {address} on {ifname}: each client reaches one of them at random")
-        )
+        yield str(bad(f"{len(counts)} hosts answer for {address} on {ifname}: a client may reach any of them"))
 
 
 def _names(macs: Iterable[MacAddress], asked: Address, agent: str | None) -> dict[MacAddress, str]:

@@ -198,7 +198,7 @@ def test_empty_list_of_claims_says_what_cannot_be_heard_and_what_finds_it(run, a
     agent.prepared.answers["ListConflicts"] = pb.ListConflictsResponse()
     _, out, _ = run("conflicts")
 
-    assert "misses a host that only replies to requests" in out
+    assert "lacks hosts that only reply to requests" in out
     assert "`arpguard audit ADDRESS`" in out
 
 
@@ -289,8 +289,8 @@ def test_follow_prints_each_and_what_was_lost_until_the_agent_stops(run, agent, 
     lines = out.splitlines()
 
     assert [line.split()[0] for line in lines] == ["TIME", lines[1].split()[0], "17", lines[3].split()[0], "1"]
-    assert lines[2] == "17 decisions lost: this reader was too slow"
-    assert lines[4] == "1 decision lost: this reader was too slow"
+    assert lines[2] == "17 decisions lost: this command was too slow"
+    assert lines[4] == "1 decision lost: this command was too slow"
     assert lines[3].split()[-7:] == ["eth0", "192.0.2.10", "answer", "answered", "request", "02:00:00:00:00:64", "3"]
     assert (code, err.count("\n")) == (3, 1)
     assert f"the agent at {agent.target} stopped; the guard stays in the kernel" in err

@@ -50,7 +50,7 @@ def test_vip_that_may_be_silent_is_right_but_its_owner_does_not_answer(shown):
     code, rows = shown(an_audit("OWNER", OWNERS), an_audit("NONE", right=True, vip="192.0.2.11"))
 
     assert code == 0
-    assert rows[-1] == ["2 VIPs: no wrong host answers"]
+    assert rows[-1] == ["2 VIPs: no host but the owner answers"]
 
 
 def test_each_host_that_answers_has_a_line_and_the_wrong_vip_is_the_first(shown):
@@ -60,7 +60,7 @@ def test_each_host_that_answers_has_a_line_and_the_wrong_vip_is_the_first(shown)
     assert rows[1][:4] == ["192.0.2.11", "eth0", "several", "node-1"]
     assert rows[2][0] == STRANGER
     assert rows[3][0] == "192.0.2.10"
-    assert rows[-1] == ["1 of 2 VIPs: the owner is not the only host that answers"]
+    assert rows[-1] == ["1 of 2 VIPs: another host answers, or the owner does not"]
 
 
 def test_page_shows_what_is_printed(run, agent):
@@ -130,7 +130,7 @@ def test_list_of_claims_tells_what_the_agents_own_audit_found_besides(run, agent
 
     assert (code, err) == (0, "")
     last = out.splitlines()[-1]
-    assert (last == "`arpguard audit`: 1 VIP: the owner is not the only host that answers") is said
+    assert (last == "`arpguard audit` shows 1 VIP for which another host answers, or the owner does not") is said
 
 
 def test_address_is_asked_for_now(run, agent):
@@ -146,7 +146,7 @@ def test_nothing_found_yet_says_what_to_do(run, agent):
     code, out, _ = run("audit")
 
     assert code == 0
-    assert "`arpguard audit ADDRESS` asks now" in out
+    assert "`arpguard audit ADDRESS` audits a VIP now" in out
 
 
 def test_what_to_do_is_told_in_lines_that_fit(run, agent, monkeypatch):

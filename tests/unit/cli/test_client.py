@@ -107,12 +107,12 @@ def test_one_that_speaks_another_protocol(run):
         (
             grpc.StatusCode.DEADLINE_EXCEEDED,
             3,
-            "{target} did not answer within 5 s: try again, or allow more with --timeout",
+            "{target} did not answer within 5 s: try again, or allow more time with --timeout",
         ),
         (
             grpc.StatusCode.UNIMPLEMENTED,
             3,
-            "the server at {target} is not an arpguard agent, or is one of another version",
+            "the server at {target} is not an arpguard agent, or is an agent of another version",
         ),
     ],
     ids=lambda value: value.name if isinstance(value, grpc.StatusCode) else "",
@@ -178,7 +178,8 @@ def test_wrong_address_exits_2(target, run):
 
     assert (code, out) == (2, "")
     assert (
-        one_line(err) == f"arpguard: --address: {target}: must be unix:///PATH or HOST:PORT, in $ARPGUARD_ADDRESS too\n"
+        one_line(err)
+        == f"arpguard: --address: {target}: must be unix:///PATH or HOST:PORT (check $ARPGUARD_ADDRESS, too)\n"
     )
 
 
@@ -272,7 +273,7 @@ def test_tls_over_a_unix_socket_is_refused(run, agent, pki):
     code, _, err = run("status", *tls_flags(pki))
 
     assert code == 2
-    assert "a Unix socket needs none" in one_line(err)
+    assert "a Unix socket needs no TLS" in one_line(err)
 
 
 def test_answer_is_the_same_over_tcp(run, serve, agent):

@@ -44,7 +44,7 @@ def test_page_shows_a_few_findings_of_a_check_and_how_many_more():
     rows = [line for line in page.splitlines() if line.startswith(CHECKS[0].name + " ")]
     assert sum("link" in row for row in rows) == 2 * doctor.MOST_SHOWN
     assert any("4 more" in row for row in rows)
-    assert page.splitlines()[-1] == "2 checks: 1 ok, 1 bad; --fix-hints prints the commands"
+    assert page.splitlines()[-1] == "2 checks: 1 ok, 1 bad; --fix-hints prints the commands that fix what is bad"
 
 
 def test_page_ends_with_lines_that_fit(monkeypatch):
@@ -52,7 +52,7 @@ def test_page_ends_with_lines_that_fit(monkeypatch):
     grades = ("ok", "skip", "bad", "unknown", "warn")
     last = doctor.page([result(0, Finding(Grade(grade), "seen")) for grade in grades]).rpartition("\n\n")[2]
 
-    assert last.replace("\n", " ").endswith("; --fix-hints prints the commands")
+    assert last.replace("\n", " ").endswith("; --fix-hints prints the commands that fix what is bad")
     assert all(len(line) <= 80 for line in last.splitlines())
 
 

@@ -190,7 +190,9 @@ def test_where_no_other_answers_the_remedy_is_told(everywhere, others):
 
     assert code == 3
     assert cells(out)[1][0] == "node-1"
-    assert err.startswith("arpguard status: cannot reach another node's agent: agents listen for other machines only")
+    assert err.startswith(
+        "arpguard status: cannot reach the other nodes' agents: an agent listens for other machines only"
+    )
 
 
 def test_address_that_one_node_does_not_guard_is_no_failure(everywhere, home, others):

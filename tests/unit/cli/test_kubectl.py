@@ -33,8 +33,8 @@ HOME = "arpguard"
 NODES = ("node-1", "node-2", "node-3")
 NOT_FOUND = (1, "ADDRESS: 192.0.2.10: not guarded on any link of node-2")
 NOT_ASKED = (
-    "not asked for vips.json, links.json, conflicts.json, audit.json, decisions.json, doctor.json, maps.json, "
-    "metrics.txt, because no command can run there"
+    "the node was not asked for vips.json, links.json, conflicts.json, audit.json, decisions.json, doctor.json, "
+    "maps.json, metrics.txt, because no command can run there"
 )
 NO_ROUTE = "dial tcp 10.0.0.3:10250: connect: no route to host"
 ROLE = list(yaml.safe_load_all((DEPLOY / "components/operator/rbac.yaml").read_text(encoding="utf-8")))
@@ -529,7 +529,7 @@ def test_follow_ends_where_no_node_can_be_followed(fleet, kubeconfig):
         _, err = running.communicate(timeout=60)
 
     assert running.returncode == 3
-    assert "kubectl arpguard decisions: no node can be followed" in err
+    assert "kubectl arpguard decisions: no node's decisions can be followed" in err
 
 
 # ---- doctor ------------------------------------------------------------------------------------------------------
@@ -618,11 +618,11 @@ def test_report_by_another_version_makes_no_sense_for_its_node_alone(report, kub
     code, out, err = kubectl("doctor")
 
     assert (code, err) == (1, "")
-    assert out.splitlines()[-1] == "node-2: its answer is not valid"
+    assert out.splitlines()[-1] == "node-2: its agent's answer is not valid"
     assert [row[:2] for row in cells(out.split("\n\n")[0])[1:]] == [["node-1", "ok"], ["node-3", "ok"]]
 
     _, out, _ = kubectl("doctor", "-o", "json")
-    assert [each["error"] for each in json.loads(out)["nodes"]] == ["", "its answer is not valid", ""]
+    assert [each["error"] for each in json.loads(out)["nodes"]] == ["", "its agent's answer is not valid", ""]
 
 
 # ---- mode --------------------------------------------------------------------------------------------------------
@@ -677,7 +677,7 @@ def test_mode_says_which_nodes_have_not_followed_and_why(kubectl, fleet):
         ["node-3", "-", "no"],
     ]
     assert "mod: unknown setting" in out
-    assert out.splitlines()[-1] == "2 of 3 nodes are not in mode enforce"
+    assert out.splitlines()[-1] == "not in mode enforce: 2 of 3 nodes"
 
 
 def test_mode_that_is_there_is_not_written(kubectl, config_map):
@@ -705,7 +705,7 @@ def test_mode_that_is_no_line_of_its_own_is_left_as_it_is(text, kubectl, configu
 
     why = (
         "cannot change `mode` in ConfigMap arpguard/arpguard without rewriting the rest: "
-        "put it on a line of its own, `mode: ...`"
+        "put `mode: ...` on a line of its own"
     )
     assert (code, out, err) == (2, "", f"kubectl arpguard mode: {why}\n")
     assert config_map()["data"]["config.yaml"] == text

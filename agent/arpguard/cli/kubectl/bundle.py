@@ -182,7 +182,7 @@ async def _add_node(agents: ReachedAgents, pod: AgentPod, config: AgentConfig, c
 
         if name == _FIRST and not said.has_run:
             others = ", ".join(each for each in commands if each != _FIRST)
-            contents.lack(folder, f"not asked for {others}, because no command can run there")
+            contents.lack(folder, f"the node was not asked for {others}, because no command can run there")
             return
 
 

@@ -97,7 +97,7 @@ def _plain(said: Said, report: NodeReport | None) -> dict[str, object]:
 
 
 def _why(said: Said) -> str:
-    return said.error or "its answer is not valid"
+    return said.error or "its agent's answer is not valid"
 
 
 def _silent(heard: Iterable[Said]) -> Iterator[str]:

@@ -68,7 +68,7 @@ class Follower(NodeStreams):
                     if stream.done():
                         stream.result()
                 if not self.heard_s and len(self.lost) == len(streams):
-                    raise AskError(exits.UNREACHABLE, "no node can be followed")
+                    raise AskError(exits.UNREACHABLE, "no node's decisions can be followed")
                 await asyncio.sleep(_LOOK_S)
         finally:
             for stream in streams:

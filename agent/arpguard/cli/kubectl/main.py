@@ -26,8 +26,8 @@ from arpguard.cli.parser import Parser
 from arpguard.cli.running import run
 
 _EPILOG = (
-    "exit codes: 0 ok, 1 a check failed, or a node did not answer, 2 bad usage or configuration, 3 the API server is "
-    "unreachable, or all nodes are"
+    "exit codes: 0 ok; 1 a check failed, or a node did not answer; 2 bad usage or configuration; 3 the API server or "
+    "every node is unreachable"
 )
 _KNOWN = {**KNOWN, "node": "nodes"}
 _ASKED = "Asks all nodes in parallel, through the API server, and says which do not answer, and why. "
@@ -112,14 +112,14 @@ _COMMANDS = (
     Subcommand(
         "status",
         "a line for each node, and every problem",
-        "Shows mode, lease, fence, VIPs and version of each node, and the problems of all. Exit code 1: there is a "
+        "Shows mode, lease, fence, VIPs and version of each node, and all problems. Exit code 1: there is a "
         "problem, or a node did not answer.",
         lazily("kubectl.asking", "show_status"),
         (_add_cluster, _add_nodes, add_output),
     ),
     Subcommand(
         "vips",
-        "who has which VIP, as each node sees it",
+        "which node has which VIP, as each node sees it",
         "Shows the guarded VIPs as the kernel of each node has them, grouped by VIP. Exit code 1: no node guards "
         "ADDRESS, or a node did not answer.",
         lazily("kubectl.asking", "show_vips"),
@@ -139,13 +139,13 @@ _COMMANDS = (
         "Shows recent decisions of all nodes, newest first, by the clocks of the nodes. With --follow, shows the last "
         "few, oldest first, and then new ones as they come; says when it loses contact with a node, and keeps trying.",
         lazily("kubectl.asking", "show_decisions"),
-        (_add_cluster, _add_nodes, add_decision_arguments),
+        (_add_cluster, _add_nodes, partial(add_decision_arguments, clock="each node's clock")),
     ),
     Subcommand(
         "conflicts",
         "claims to VIPs by other hosts, as each node heard them",
-        "Shows the claims to VIPs by other hosts, newest first. Exit code 1: a claim certainly came from a host that "
-        "is not the owner, or came from a cluster node; or a node did not answer.",
+        "Shows the claims to VIPs by other hosts, newest first. Exit code 1: a claim came from a cluster node, or "
+        "certainly from a host that is not the owner; or a node did not answer.",
         lazily("kubectl.asking", "show_conflicts"),
         (_add_cluster, _add_nodes, add_conflict_arguments),
     ),
@@ -153,7 +153,7 @@ _COMMANDS = (
         "audit",
         "which hosts answer for the VIPs",
         "Shows what each node's last requests for VIPs found. With ADDRESS, every node asks now. Exit code 1: "
-        "for at least one VIP, the owner is not the only host that answers, or a node did not answer.",
+        "for at least one VIP, another host answers, or the owner does not; or a node did not answer.",
         lazily("kubectl.asking", "audit"),
         (_add_cluster, _add_nodes, add_audit_arguments),
     ),
@@ -178,9 +178,9 @@ _COMMANDS = (
     Subcommand(
         "mode",
         "switch the cluster between observe and enforce",
-        "Changes `mode` in the agents' ConfigMap, and nothing else in it, waits until each node has switched, and "
-        "says which have not, and why. VIPs with a mode of their own keep it. Exit code 1: a node did not switch in "
-        "time.",
+        "Changes `mode` in the agents' ConfigMap, and nothing else in it. Waits for each node to switch, and "
+        "says which nodes did not, and why. VIPs with a mode of their own keep it. Exit code 1: a node did not "
+        "switch in time.",
         lazily("kubectl.mode", "run_mode"),
         (partial(_add_cluster, timeout_s=30.0), _add_mode),
     ),
@@ -188,7 +188,7 @@ _COMMANDS = (
         "bundle",
         "write a support bundle",
         "Writes an archive with the agents' configuration, Leases, Events and Pods, and each node's status, VIPs, "
-        "links, conflicts, audit, decisions, doctor's report, maps, metrics and log. Reads no Secret. Exit code 1: "
+        "links, conflicts, audit, decisions, doctor report, maps, metrics and log. Reads no Secret. Exit code 1: "
         "something could not be read; the archive says what.",
         lazily("kubectl.bundle", "run_bundle"),
         (partial(_add_cluster, timeout_s=60.0), _add_nodes, _add_file),
@@ -196,10 +196,9 @@ _COMMANDS = (
     Subcommand(
         "uninstall",
         "remove the agents and the guard from the cluster",
-        "Does what `arpguard uninstall` does: deletes the DaemonSet (so that each agent removes its guard), waits "
+        "Does what `arpguard uninstall` does: deletes the DaemonSet, so that each agent removes its guard; waits "
         "until all agents are gone, removes the Leases that they left, and names the nodes that may still have a "
-        "guard. Exit code 1: the agents did "
-        "not stop in time, or a node may still have a guard.",
+        "guard. Exit code 1: the agents did not stop in time, or a node may still have a guard.",
         lazily("uninstall", "run_users_uninstall"),
         (partial(_add_cluster, timeout_s=120.0),),
     ),

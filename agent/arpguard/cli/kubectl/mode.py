@@ -41,7 +41,7 @@ def run_mode(options: argparse.Namespace) -> int:
     late = [each for each in heard if not _has_followed(each, options.mode)]
     if not late:
         return exits.OK
-    verdict = f"{len(late)} of {counted(len(heard), 'node')} are not in mode {options.mode}"
+    verdict = f"not in mode {options.mode}: {len(late)} of {counted(len(heard), 'node')}"
     print(f"\n{render.bad(verdict)}")
     return exits.NOT_RIGHT
 
@@ -84,7 +84,7 @@ def _edited(text: str, mode: str, source: str) -> str:
         parse_config(edited, source)
     except ConfigError:
         parse_config(text, source)
-        why = f"cannot change `mode` in {source} without rewriting the rest: put it on a line of its own, `mode: ...`"
+        why = f"cannot change `mode` in {source} without rewriting the rest: put `mode: ...` on a line of its own"
         raise AskError(exits.USAGE, why) from None
     return edited
 
@@ -121,7 +121,7 @@ def _page(heard: Sequence[NodeAnswer[pb.GetStatusResponse]], mode: str) -> str:
         )
         for each in heard
     ]
-    return render.table(("NODE", "MODE", "FOLLOWED", "WHY"), rows, yielding="WHY")
+    return render.table(("NODE", "MODE", "SWITCHED", "WHY"), rows, yielding="WHY")
 
 
 def _why(heard: NodeAnswer[pb.GetStatusResponse]) -> str:

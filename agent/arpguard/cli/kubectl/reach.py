@@ -93,7 +93,7 @@ class ReachedAgents:
         def take(data: bytes) -> None:
             out.extend(data)
             if len(out) > MAX_BODY_BYTES:
-                raise AskError(exits.UNREACHABLE, f"its answer has more than {MAX_BODY_BYTES} bytes")
+                raise AskError(exits.UNREACHABLE, f"its agent's answer has more than {MAX_BODY_BYTES} bytes")
 
         try:
             async with asyncio.timeout(self.timeout_s):
@@ -233,4 +233,4 @@ def answer_of(said: Said, kind: type[Answer]) -> NodeAnswer[Answer]:
     try:
         return NodeAnswer(node, pod, json_format.Parse(said.text, kind(), ignore_unknown_fields=True))
     except json_format.ParseError as error:
-        return NodeAnswer(node, pod, None, f"its answer is not valid: {error}", exits.UNREACHABLE)
+        return NodeAnswer(node, pod, None, f"its agent's answer is not valid: {error}", exits.UNREACHABLE)

@@ -21,7 +21,7 @@ from arpguard.kube.errors import ClusterError
 from arpguard.kube.pods import AgentPod, read_agent_pods
 
 _ASKED = "no answer yet"
-_SENSELESS = "its answer is not valid: is its agent of another version?"
+_SENSELESS = "its agent's answer is not valid: is the agent of another version?"
 _OLDER = "its agent is of an older version, which has no `arpguard watch -o json`"
 _LATE = 3  # intervals without a word
 _LOOK_S = 0.2
@@ -91,7 +91,7 @@ class Moments(NodeStreams):
             async with asyncio.timeout(late_s) as limit:
                 ended = await self.lines(pod, words, take)
         except TimeoutError:
-            return f"no word for {late_s:g} s: is the node up?"
+            return f"nothing heard for {late_s:g} s: is the node up?"
         except AskError as error:
             return str(error)
         except (json_format.ParseError, KeyError, TypeError, ValueError):
