@@ -41,7 +41,7 @@ def cluster_facts(status: pb.GetStatusResponse) -> Iterator[tuple[str, object]]:
     if message.HasField("vouching"):
         yield from _vouching(message.vouching)
     yield "nodes", _nodes(message)
-    yield "writes", ", ".join(f"{row.count} {row.kind} {row.outcome}" for row in message.writes) or "none"
+    yield "writes", ", ".join(f"{row.kind}: {row.count} {row.outcome}" for row in message.writes) or "none"
     dropped = f", {message.events_dropped} dropped" if message.events_dropped else ""
     yield "Events", f"{message.events_written} written{dropped}"
 

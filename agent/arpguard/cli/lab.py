@@ -71,7 +71,7 @@ def add_lab(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
     )
 
     parser.add_argument("--list", action="store_true", help="list the scenarios, with what each expects")
-    add_output(parser, "one document with all steps; with --list, one with the scenarios")
+    add_output(parser, "one document with all steps (with --list: all scenarios)")
     add_json(parser)
 
     parser.set_defaults(run=_run_lab)

@@ -77,7 +77,7 @@ def add_log_options(parser: argparse.ArgumentParser) -> None:
         type=_one_of(tuple(FORMATS)),
         default=os.environ.get("ARPGUARD_LOG_FORMAT") or "text",
         metavar="FORMAT",
-        help=f"{', '.join(FORMATS)}; times are UTC (default: $ARPGUARD_LOG_FORMAT, then text)",
+        help=f"format of the log: {', '.join(FORMATS)}; times are in UTC (default: $ARPGUARD_LOG_FORMAT, then text)",
     )
 
 

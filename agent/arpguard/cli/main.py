@@ -120,8 +120,8 @@ def _add_early(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
     parser = subparsers.add_parser(
         "early",
         help="close ranges at boot: answer for none of their addresses until the agent runs",
-        description="Closes the `ranges` with `unknown: suppress` in FILE, on the links that FILE names. This node's "
-        "kernel then answers for no address in these ranges until the agent starts and takes over. Does nothing if an "
+        description="Closes the ranges for which FILE says `unknown: suppress`, on the links that FILE names: this "
+        "node's kernel answers for no address in them until the agent starts and takes over. Does nothing if an "
         "agent has guarded this node since the last boot.",
     )
     parser.add_argument("file", type=Path, metavar="FILE", help="the file that an agent wrote with --early-file")
@@ -176,7 +176,7 @@ def _add_whohas(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         metavar="TARGET",
         help=f"the agent to ask which node has a MAC (default: $ARPGUARD_ADDRESS, then {DEFAULT_TARGET})",
     )
-    add_output(parser, "a document")
+    add_output(parser, "one document with all answers")
     add_json(parser)
 
     parser.set_defaults(run=lazily("whohas", "run_whohas"))
@@ -188,8 +188,8 @@ def _add_doctor(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         help="check this node for problems with VIPs",
         description="Checks the node (the network namespace that the command runs in): the VIPs that it "
         "would answer for without the guard, the kernel's settings, the links, the guard, and what the guard needs; "
-        "with --kubeconfig, also the cluster's Services, Nodes and kube-proxy. Asks the segment which hosts answer for "
-        "the VIPs; changes nothing. Exit code 1: a check failed.",
+        "with --kubeconfig or in a Pod, also the cluster's Services, Nodes and kube-proxy. Asks the segment which "
+        "hosts answer for the VIPs; changes nothing. Exit code 1: a check failed.",
     )
 
     parser.add_argument("--config", type=Path, metavar="FILE", help="file with the agent's configuration")
@@ -200,7 +200,7 @@ def _add_doctor(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         help="ConfigMap with the agent's configuration (key config.yaml)",
     )
     parser.add_argument(
-        "--kubeconfig", type=Path, metavar="F", help="kubeconfig file (default: the Pod's service account)"
+        "--kubeconfig", type=Path, metavar="F", help="kubeconfig file (default in a Pod: its service account)"
     )
 
     _add_node_name(parser)
@@ -219,7 +219,7 @@ def _add_doctor(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         "--fix-hints", action="store_true", help="print the shell commands that fix the problems, without running them"
     )
 
-    add_output(parser, "a document")
+    add_output(parser, "one document with all checks")
     add_json(parser)
 
     parser.set_defaults(run=lazily("doctor", "run_doctor"))

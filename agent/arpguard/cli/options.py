@@ -296,7 +296,7 @@ def _add_agent(parser: argparse.ArgumentParser) -> None:
     )
 
 
-_MESSAGE = "the API's message in protobuf's JSON mapping"
+_MESSAGE = "the API's response in protobuf's JSON mapping"
 
 
 def add_output(parser: argparse.ArgumentParser, document: str = _MESSAGE) -> None:
@@ -347,7 +347,7 @@ def _add_all_nodes(parser: argparse.ArgumentParser) -> None:
         "all nodes",
         textwrap.fill(
             "The agent at --address lists the nodes of the cluster; the command then asks the agent on each node, at "
-            "the address in the Node object, over mutual TLS. Exit code 3: an agent cannot be reached.",
+            "the address in its Node object, over mutual TLS. Exit code 3: an agent cannot be reached.",
             _HELP_WIDTH,
         ),
     )
@@ -368,8 +368,8 @@ def add_shell(parser: argparse.ArgumentParser, known: Iterable[str]) -> None:
         "shell",
         choices=(*SHELLS, *kinds),
         metavar="SHELL",
-        help=f"{', '.join(SHELLS)}: print the script for that shell; {', '.join(kinds)}: print the current "
-        "list of them, which the scripts offer",
+        help=f"{', '.join(SHELLS)}: print the script for that shell; {', '.join(kinds)}: list the current "
+        "ones (the scripts call this)",
     )
 
 
@@ -400,7 +400,7 @@ ASKING = (
         "Shows the guarded VIPs, read back from the kernel: who may answer, which node has each elected VIP, and "
         "the number of frames for each reason. Exit code 1: ADDRESS is not guarded on any link.",
         lazily("vips", "show_vips"),
-        (_add_agent, partial(add_vip_arguments, address="only this one, in detail"), _add_pin_dir, _add_all_nodes),
+        (_add_agent, partial(add_vip_arguments, address="only this VIP, in detail"), _add_pin_dir, _add_all_nodes),
     ),
     Subcommand(
         "links",

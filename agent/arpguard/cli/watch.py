@@ -158,9 +158,9 @@ def _title(status: pb.GetStatusResponse, sample: Sample, width: int) -> Text:
 def _account(status: pb.GetStatusResponse) -> Text:
     """What matters most first: a narrow screen ends somewhere here."""
     events = status.events
-    text = Text(f"{events.lost:,} reports lost", "bold red" if events.lost else "")
+    text = Text(f"reports lost: {events.lost:,}", "bold red" if events.lost else "")
     kinds = ", ".join(f"{kind.count:,} {word(kind, 'kind')}" for kind in status.kinds) or "none"
-    rest = f"   VIPs: {kinds}   {events.limited:,} reports held back, {events.delivered:,} delivered"
+    rest = f"   VIPs: {kinds}   reports held back: {events.limited:,}, delivered: {events.delivered:,}"
     return text.append(rest, "not bold default")
 
 

@@ -469,7 +469,7 @@ def test_status_tells_of_the_cluster(ago):
     assert any(line.startswith(many) for line in lines)
     assert "renewal     last sent 5s ago" in lines
     assert "nodes       1 of 2 nodes alive; node-2: its agent has not renewed its lease in time" in lines
-    assert "writes      3 claim applied, 2 heartbeat unknown" in lines
+    assert "writes      claim: 3 applied, heartbeat: 2 unknown" in lines
     assert "Events      4 written, 1 dropped" in lines
     assert ["services", "lost", "3", "4", "5", "6", "403", "Forbidden"] in rows
     assert ["nodes", "ok", "1", "2", "0", "0", "-"] in rows

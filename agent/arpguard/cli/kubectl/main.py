@@ -61,7 +61,7 @@ def _add_cluster(parser: argparse.ArgumentParser, timeout_s: float = 15.0) -> No
     cluster.add_argument(
         "--kubeconfig", type=Path, metavar="FILE", help="kubeconfig file (default: $KUBECONFIG, then ~/.kube/config)"
     )
-    cluster.add_argument("--context", metavar="NAME", help="context of the kubeconfig (default: its current one)")
+    cluster.add_argument("--context", metavar="NAME", help="context of the kubeconfig (default: its current context)")
     cluster.add_argument(
         "-n", "--namespace", default="arpguard", metavar="NS", help="namespace of the agents (default: arpguard)"
     )
@@ -123,7 +123,7 @@ _COMMANDS = (
         "Shows the guarded VIPs as the kernel of each node has them, grouped by VIP. Exit code 1: no node guards "
         "ADDRESS, or a node did not answer.",
         lazily("kubectl.asking", "show_vips"),
-        (_add_cluster, _add_nodes, partial(add_vip_arguments, address="only this one")),
+        (_add_cluster, _add_nodes, partial(add_vip_arguments, address="only this VIP")),
     ),
     Subcommand(
         "explain",
@@ -152,8 +152,8 @@ _COMMANDS = (
     Subcommand(
         "audit",
         "which hosts answer for the VIPs",
-        "Shows what each node's last requests for VIPs found. With ADDRESS, every node asks now. Exit code 1: "
-        "for at least one VIP, another host answers, or the owner does not; or a node did not answer.",
+        "Shows what each node's last requests for VIPs found. With ADDRESS, every node sends requests now. Exit code "
+        "1: for at least one VIP, another host answers, or the owner does not; or a node did not answer.",
         lazily("kubectl.asking", "audit"),
         (_add_cluster, _add_nodes, add_audit_arguments),
     ),

@@ -12,8 +12,8 @@ from arpguard.names import is_subdomain
 from arpguard.verdict import Reason, Verdict
 
 _TEXT = """Runs every ARP and neighbour discovery frame of a capture through the guard's own BPF programs, under
-the given configuration, and shows what they decide, which addresses more than one MAC answered for, and which of these
-answers would have passed with a guard on every node. Attaches no program, sends no frame and keeps nothing;
+the given configuration, and shows what they decide, for which addresses more than one MAC answered, and which of
+their answers would have passed with a guard on every node. Attaches no program, sends no frame and keeps nothing;
 loading the programs needs root. Exit code 1: more than one MAC answered for an address."""
 REPLAY_EXAMPLES = """examples:
   arpguard replay capture.pcap --config config.yaml
@@ -117,7 +117,7 @@ def _address(text: str) -> Address:
         raise argparse.ArgumentTypeError(f"invalid value {text!r}: expected an IP address") from None
     refusal = vip_refusal(address)
     if refusal:
-        raise argparse.ArgumentTypeError(f"{text} {refusal}, not a host's")
+        raise argparse.ArgumentTypeError(f"{text} {refusal}: expected a host's address")
     return address
 
 
