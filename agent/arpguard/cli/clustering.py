@@ -170,7 +170,7 @@ _STATE_WORDS = {
     pb.Claim.STATE_VOID: careful("void: the holder's epoch has ended; any eligible node may take the VIP"),
     pb.Claim.STATE_RELEASED: careful("released: any eligible node may take the VIP"),
     pb.Claim.STATE_EXTERNAL: bad("external: a host outside the cluster has the address"),
-    pb.Claim.STATE_UNREADABLE: bad("unreadable: no node takes the VIP"),
+    pb.Claim.STATE_UNREADABLE: bad("unreadable: no node takes the VIP, because agents cannot read its claim"),
     pb.Claim.STATE_DELETING: careful("deleting: the claim is removed once its holder is silent"),
     pb.Claim.STATE_NONE: careful("none: no node has taken the VIP yet"),
     pb.Claim.STATE_UNKNOWN: careful("not known yet"),

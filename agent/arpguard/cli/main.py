@@ -32,7 +32,9 @@ from arpguard.cli.running import run
 from arpguard.config.model import BpfConfig
 
 _EARLY_FILE = Path("/var/lib/arpguard/early.yaml")
-_EPILOG = "exit codes: 0 ok, 1 a check failed, 2 bad usage or configuration, 3 the agent or kernel cannot be reached"
+_EPILOG = (
+    "exit codes: 0 ok, 1 a check failed, 2 bad usage or configuration, 3 the agent or the kernel cannot be reached"
+)
 
 
 def build_parser() -> argparse.ArgumentParser:
