@@ -68,7 +68,8 @@ _SUPPORT = """# What it is tested on
 
 For operators who ask whether arpguard runs on their system.
 
-Each line names tests that passed, with the date of the last run.
+Each row names tests that passed, with the date of their last run. The middle column names the installed file or the
+command, and after a colon what the test ran or checked.
 `make release` records its tests in `docs/tested.json`.
 Details of the runs of `make neighbours` and `make kernels` are on the pages
 [Among real neighbours](neighbours.md) and [On kernels of distributions](kernels.md).
@@ -108,14 +109,14 @@ _NEEDS = {
         "for the Debian package, Debian or Ubuntu with Python 3.11 to 3.14; for the wheel, glibc and libbpf 1"
     ),
     "Kernels": (
-        "Linux 5.15 or newer. No test ran on a kernel older than those in the table: on 5.15 an earlier version of the "
-        "programs was only loaded. Removing a virtio_net NIC with native XDP may hang Linux ([limits](limits.md))"
+        "Linux 5.15 or newer. No test ran on a kernel older than those in the table; on 5.15 the kernel loaded an "
+        "earlier version of the programs, and nothing else was tested. Removing a virtio_net NIC with native XDP may hang Linux ([limits](limits.md))"
     ),
     "Architectures": "amd64 or arm64; the BPF programs are the same for both",
     "Kubernetes": "1.30 or newer",
 }
 _VARIABLE = re.compile(r"\{\{ \$(?:labels\.)?(\w+).*?\}\}")  # of Prometheus
-_BY_TABLE = {"kube-proxy": "`make kernels`: kube-proxy", "suites": "`make kernels`: suites"}
+_BY_TABLE = {"kube-proxy": "`make kernels`: kube-proxy", "suites": "`make kernels`: its test suites"}
 
 
 def reasons_page() -> str:
@@ -158,7 +159,7 @@ def support_page() -> str:
         names = sorted((name for kind, name in ran if kind == what), key=_by_numbers)
         rows = ((name, how, day) for name in names for how, day in sorted(ran[what, name].items()))
         tested = "".join(f"| {name} | {how} | {day} |\n" for name, how, day in rows)
-        head = "| tested | what ran there | last |\n|---|---|---|\n"
+        head = "| tested on | what was tested | last run |\n|---|---|---|\n"
         sections.append(f"\n## {what}\n\nNeeds: {needs}.\n\n{head}{tested}")
     return _SUPPORT + "".join(sections)
 
