@@ -110,7 +110,8 @@ _NEEDS = {
     ),
     "Kernels": (
         "Linux 5.15 or newer. No test ran on a kernel older than those in the table; on 5.15 the kernel loaded an "
-        "earlier version of the programs, and nothing else was tested. Removing a virtio_net NIC with native XDP may hang Linux ([limits](limits.md))"
+        "earlier version of the programs, and nothing else was tested. Removing a virtio_net NIC with native XDP may "
+        "hang Linux ([limits](limits.md))"
     ),
     "Architectures": "amd64 or arm64; the BPF programs are the same for both",
     "Kubernetes": "1.30 or newer",
