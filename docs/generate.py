@@ -45,21 +45,21 @@ _METRICS = """# Metrics
 
 For operators who monitor arpguard: look up what a metric means, and when to worry.
 
-The agent serves them at `http://NODE:9469/metrics`, for Prometheus.
-[`metrics.listen`](configuration.md) sets the address, or `off`.
+The agent serves its metrics at `http://NODE:9469/metrics`, for Prometheus.
+[`metrics.listen`](configuration.md) sets another address, or `off`.
 A scrape reads the kernel's maps and the agent's state at that moment.
 An agent that hangs answers 503, or nothing, so Prometheus shows it as down. The guard in the kernel keeps working.
 No label has a value that a neighbour can choose: claims are listed by VIP and link, never by MAC address.
-Verdicts and reasons are those on the page [Reasons](reasons.md).
+The page [Reasons](reasons.md) lists the verdicts and reasons.
 The [glossary](glossary.md) defines fence, epoch, grant and the other terms.
 Metrics about Kubernetes, Leases, nodes and elected VIPs exist only where the agent follows Kubernetes.
-Dashboard, alert rules and scrape configurations are in [deploy/monitoring](../deploy/monitoring/README.md).
+A dashboard, alert rules and scrape configurations are in [deploy/monitoring](../deploy/monitoring/README.md).
 
 | metric | type | labels | meaning |
 |---|---|---|---|
 """
 _PROCESS = """
-Of the agent's process, under the names that all Prometheus clients use:
+These metrics describe the agent's process, under the names that all Prometheus client libraries use:
 
 | metric | type | meaning |
 |---|---|---|
@@ -81,13 +81,13 @@ For anyone at a prompt: look up a command of `arpguard`, with its arguments and 
 
 `arpguard COMMAND --help` says the same, and so do the manual pages of the Debian package.
 The package also has completions for bash, zsh and fish; `arpguard completion SHELL` prints one.
+Completions offer commands, options, and the VIPs and links of the agent on this node.
 The [glossary](glossary.md) defines fence, claim and the other terms.
-They offer the VIPs and links of the agent on this node, too.
 
-- Commands that ask an agent ask the one on this node; `--address` names another one, and `--all-nodes` asks all.
+- Commands that ask an agent ask the one on this node. `--address` names another agent; `--all-nodes` asks all agents.
 - `-o json` and `-o yaml` are for programs.
-- `cleanup`, `uninstall` and `kubectl arpguard mode` have no `-o`: their exit codes tell how it went.
-- `--pin-dir` reads the pinned objects in the kernel, and works where no agent runs.
+- `cleanup`, `uninstall` and `kubectl arpguard mode` have no `-o`: their exit codes say whether they succeeded.
+- With `--pin-dir`, a command reads the pinned objects in the kernel instead, and works where no agent runs.
 
 | command | does |
 |---|---|

@@ -296,7 +296,7 @@ def _add_agent(parser: argparse.ArgumentParser) -> None:
     )
 
 
-_MESSAGE = "the API's response in protobuf's JSON mapping"
+_MESSAGE = "the agent's answer in protobuf's JSON mapping"
 
 
 def add_output(parser: argparse.ArgumentParser, document: str = _MESSAGE) -> None:

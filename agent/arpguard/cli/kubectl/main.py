@@ -26,11 +26,11 @@ from arpguard.cli.parser import Parser
 from arpguard.cli.running import run
 
 _EPILOG = (
-    "exit codes: 0 ok; 1 a check failed, or a node did not answer; 2 bad usage or configuration; 3 the API server or "
-    "every node is unreachable"
+    "exit codes: 0 ok, 1 a check failed, or a node did not answer, 2 bad usage or configuration, 3 the API server "
+    "cannot be reached or refuses the request, or no node answered"
 )
 _KNOWN = {**KNOWN, "node": "nodes"}
-_ASKED = "Asks all nodes in parallel, through the API server, and says which do not answer, and why. "
+_ASKED = "Asks all nodes in parallel, through the API server, and names those that do not answer, with the reason. "
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -55,7 +55,7 @@ def main(arguments: list[str] | None = None) -> None:
     run(build_parser(), arguments)
 
 
-def _add_cluster(parser: argparse.ArgumentParser, timeout_s: float = 15.0) -> None:
+def _add_cluster(parser: argparse.ArgumentParser, timeout_s: float = 15.0, waits_for: str = "each node") -> None:
     """Adds what all commands need to reach the agents."""
     cluster = parser.add_argument_group("the cluster")
     cluster.add_argument(
@@ -71,7 +71,7 @@ def _add_cluster(parser: argparse.ArgumentParser, timeout_s: float = 15.0) -> No
         type=seconds(0.1),
         default=timeout_s,
         metavar="S",
-        help=f"seconds to wait for each node (default: {timeout_s:g})",
+        help=f"seconds to wait for {waits_for} (default: {timeout_s:g})",
     )
 
 
@@ -87,13 +87,13 @@ def _add_no_ask(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_mode(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("mode", choices=("observe", "enforce"))
+    parser.add_argument("mode", choices=("observe", "enforce"), help="the mode to switch to")
     parser.set_defaults(node=[])  # all have to follow
 
 
 def _add_file(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "file", type=Path, nargs="?", metavar="FILE", help="the archive (default: arpguard-DATE-TIME.tar.gz)"
+        "file", type=Path, nargs="?", metavar="FILE", help="the archive to write (default: arpguard-DATE-TIME.tar.gz)"
     )
 
 
@@ -112,8 +112,8 @@ _COMMANDS = (
     Subcommand(
         "status",
         "a line for each node, and every problem",
-        "Shows mode, lease, fence, VIPs and version of each node, and all problems. Exit code 1: there is a "
-        "problem, or a node did not answer.",
+        "Shows mode, lease, fence, VIPs and version of each node, and the problems of all nodes. Exit code 1: there "
+        "is a problem, or a node did not answer.",
         lazily("kubectl.asking", "show_status"),
         (_add_cluster, _add_nodes, add_output),
     ),
@@ -173,7 +173,12 @@ _COMMANDS = (
         "several nodes share takes one line. Changes nothing. Exit code 1: a check failed, or a node did not "
         "answer.",
         lazily("kubectl.doctor", "run_doctor"),
-        (partial(_add_cluster, timeout_s=60.0), _add_nodes, _add_no_ask, add_output),
+        (
+            partial(_add_cluster, timeout_s=60.0),
+            _add_nodes,
+            _add_no_ask,
+            partial(add_output, document="one document with the report of each node"),
+        ),
     ),
     Subcommand(
         "mode",
@@ -188,8 +193,8 @@ _COMMANDS = (
         "bundle",
         "write a support bundle",
         "Writes an archive with the agents' configuration, Leases, Events and Pods, and each node's status, VIPs, "
-        "links, conflicts, audit, decisions, doctor report, maps, metrics and log. Reads no Secret. Exit code 1: "
-        "something could not be read; the archive says what.",
+        "links, conflicts, audit, decisions, doctor's report, maps, metrics and log. Reads no Secret. Exit code 1: "
+        "the command could not read something; the archive says what.",
         lazily("kubectl.bundle", "run_bundle"),
         (partial(_add_cluster, timeout_s=60.0), _add_nodes, _add_file),
     ),
@@ -200,7 +205,7 @@ _COMMANDS = (
         "until all agents are gone, removes the Leases that they left, and names the nodes that may still have a "
         "guard. Exit code 1: the agents did not stop in time, or a node may still have a guard.",
         lazily("uninstall", "run_users_uninstall"),
-        (partial(_add_cluster, timeout_s=120.0),),
+        (partial(_add_cluster, timeout_s=120.0, waits_for="the agents to stop"),),
     ),
     Subcommand(
         "completion",
