@@ -63,7 +63,7 @@ BY_HAND = {
     # Frames and times that a standard, Linux or another program sets.
     "audit.md": [r"a broadcast of 60 bytes"],
     "conformance.md": [r"\d bytes", r"the neighbours' lock time for the entry \(1 s\)"],
-    "follow-moves.md": [r"tried for 30 s", r"Cilium's last 15 s", r"for 5 s and kube-vip every 3 s"],
+    "follow-moves.md": [r"retries for 30 s", r"Cilium's after 15 s", r"for 5 s and kube-vip every 3 s"],
     "follow.md": [r"every `leaseRetryPeriod` \(2 s\)"],
     "ipv6.md": [r"up to 2\.0 s \(last listener query time", r"A restart within 2 s", r"group costs 56 bytes"],
     "lab-announcers.md": [r"every 0\.2 s", r"every 1\.1 s for 5 s", r"every 3 s for ever; 0\.5 s in the lab"],
@@ -77,7 +77,7 @@ BY_HAND = {
     # Goals, which were set before anything was measured, and examples.
     "performance-frames.md": [r"The goals were 5 ns for IPv4 and 8 ns", r"The goal for an answer was \d+ ns"],
     "performance-vouching.md": [r"The goal was 150 ns", r"The goal for an answer was 5 ns"],
-    "replay.md": [r"below 128 bytes truncates NDP", r"a capture of 1 GB"],
+    "replay.md": [r"below 128 bytes, tcpdump truncates NDP", r"a capture of 1 GB"],
 }
 
 
