@@ -240,7 +240,7 @@ def _command(name: str, parser: argparse.ArgumentParser) -> str:
         if action.help != argparse.SUPPRESS and not {"-h", "COMMAND"} & {*action.option_strings, action.metavar}
     ]
     described = f"\n{_cell(parser.description)}\n" if parser.description else ""
-    table = "".join(["\n| argument or option | is |\n|---|---|\n", *rows]) if rows else ""
+    table = "".join(["\n| argument or option | meaning |\n|---|---|\n", *rows]) if rows else ""
     _, shown, examples = (parser.epilog or "").partition("examples:\n")
     lines = "".join(f"{line.strip()}\n" for line in examples.splitlines())
     return f"\n## {name}\n{described}{table}" + (f"\n```text\n{lines}```\n" if shown else "")
