@@ -603,6 +603,21 @@ def test_who_answers_on_the_wire(macs, fields, expected):
     assert grade("vip-on-wire", scene) == expected
 
 
+OF_THIS_NODE = {"config": config(f"vips: [{{address: {VIP}, owner: {{node: node-1}}}}]")}
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [guarded(Kind.OWNED, mode=Mode.OBSERVE), guarded(Kind.OWNED, mode=Mode.OBSERVE) | OF_THIS_NODE, OF_THIS_NODE],
+    ids=["only observed", "of this node, only observed", "of this node, without a guard"],
+)
+def test_another_host_that_alone_answers_for_a_vip_of_this_node_is_bad(fields):
+    found = said("vip-on-wire", picture(BOUND, ETH0, sysctls=sysctls(arp_ignore=1), wire=heard(OTHER), **fields))[0]
+
+    assert found.grade is Grade.BAD
+    assert found.seen.endswith(f"but the owner is this node's eth0 ({MAC})")
+
+
 @pytest.mark.parametrize(
     ("owner", "fix"),
     [

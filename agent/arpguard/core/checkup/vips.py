@@ -358,6 +358,9 @@ def _owners_mac(picture: Picture, vip: Address, link: Link) -> MacAddress | None
     known, cover = picture.vips.get(vip), picture.cover(vip, link)
     if known is not None and known.owner.mac is not None:
         return known.owner.mac
+    is_own = cover.kind is Kind.OWNED if cover else known is not None and not picture.is_of_others(vip)
+    if is_own:
+        return link.mac
     if cover is None or cover.kind not in (Kind.FOREIGN, Kind.EXTERNAL) or cover.entry.owner_mac.is_zero:
         return None
     return cover.entry.owner_mac
