@@ -46,7 +46,7 @@ class Member:
 
     @property
     def choice(self) -> int:
-        """Of which choice it is, 0 for the first: of a VIP's possible owners only the best are in its pool."""
+        """How good an owner it is, 0 is best: a VIP's pool has only the best of the nodes that may own it."""
         return 2 if self.doubted else int(self.cordoned)
 
     @property

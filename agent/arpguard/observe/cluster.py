@@ -226,7 +226,7 @@ CLUSTER: tuple[spec.Spec[ClusterLook], ...] = (
         "arpguard_voucher_isolated",
         "1 while no node on the segment hears this one, although it reaches the API server and other nodes have "
         "vouchers; else 0",
-        "when it is 1: no client can reach this node's VIPs",
+        "when it is 1: clients probably cannot reach this node, which hands its VIPs over",
         _of_vouching(lambda vouching: vouching.isolated),
     ),
     spec.Histogram(

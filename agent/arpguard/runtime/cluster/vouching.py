@@ -234,6 +234,11 @@ class Vouching:
                 f"vouching: nothing arrives over {self._hearing.deaf}, while other nodes hear each other; "
                 "handing over this node's VIPs; check the link and the switch"
             )
+        if self._plan.doubted and not self._plan.isolated:
+            yield (
+                "vouching: the voucher did not hear this node's frames; other nodes are preferred as owners of VIPs until "
+                "one of them hears this node again"
+            )
         if self._plan.isolated:
             yield (
                 "vouching: no other node on the segment hears this one, although it reaches the API server; handing "
