@@ -39,7 +39,7 @@ def cluster_facts(status: pb.GetStatusResponse) -> Iterator[tuple[str, object]]:
         yield "lease", _lease_times(status)
     yield "renewal", _renewal(status)
     if message.HasField("vouching"):
-        yield from _vouching(message.vouching)
+        yield from _vouching(message.vouching, observes=status.mode == pb.MODE_OBSERVE)
     yield "nodes", _nodes(message)
     yield "writes", ", ".join(f"{row.kind}: {row.count} {row.outcome}" for row in message.writes) or "none"
     dropped = f", {message.events_dropped} dropped" if message.events_dropped else ""
@@ -67,9 +67,9 @@ def _renewal(status: pb.GetStatusResponse) -> Styled:
     return bad(f"{sent}; not renewed since: {message.renewal_problem}") if message.renewal_problem else Styled(sent)
 
 
-def _vouching(message: pb.Vouching) -> Iterator[tuple[str, object]]:
+def _vouching(message: pb.Vouching, *, observes: bool) -> Iterator[tuple[str, object]]:
     """Which node vouches for this one, and for which nodes it vouches, line by line."""
-    yield "voucher", _voucher(message)
+    yield "voucher", Styled("none: this node only observes") if observes else _voucher(message)
     for node in message.vouched_nodes:
         yield "testing" if node.trial else "vouches for", _vouched(node)
     left, revoked = counted(message.unbinds, "voucher"), counted(message.revocations, "time")

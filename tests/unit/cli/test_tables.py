@@ -505,6 +505,15 @@ def test_status_tells_why_a_node_has_no_voucher_yet(ago, changes, text):
     assert line.endswith(text)
 
 
+def test_a_node_that_only_observes_needs_no_voucher(ago):
+    status = pb.GetStatusResponse(node="node-1", start_time=ago(10), mode=pb.MODE_OBSERVE)
+    status.kubernetes.CopyFrom(KUBERNETES)
+    status.kubernetes.vouching.SetInParent()
+    assert ["voucher", "none: this node only observes"] in [
+        line.split(maxsplit=1) for line in lines_of(tables.status(status))
+    ]
+
+
 def test_status_says_nothing_of_vouching_where_it_is_off(ago):
     assert not any("vouch" in line for line in status_lines(ago))
 

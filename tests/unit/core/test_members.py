@@ -140,7 +140,10 @@ def test_a_node_that_others_may_not_hear_comes_after_cordoned_ones_and_before_no
 def test_members_are_doubted_by_name():
     links = {name: (PublishedLink("eth0", ZERO_MAC, (LAN,)),) for name in ("n1", "n2")}
 
-    assert {each.name: each.doubted for each in members_of({}, links, {"n1", "n2"}, {"n2"})} == {"n1": False, "n2": True}
+    assert {each.name: each.doubted for each in members_of({}, links, {"n1", "n2"}, {"n2"})} == {
+        "n1": False,
+        "n2": True,
+    }
 
 
 def test_holder_is_chosen_and_else_the_first():

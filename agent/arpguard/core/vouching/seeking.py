@@ -172,7 +172,11 @@ class Seeking:
 
         self._sought = ""
         self._prove()
-        return VoucherPlan(next_ns=pause_ns) if now_ns < pause_ns else VoucherPlan(names=self._named(choice, choice.least_ns))
+        return (
+            VoucherPlan(next_ns=pause_ns)
+            if now_ns < pause_ns
+            else VoucherPlan(names=self._named(choice, choice.least_ns))
+        )
 
     def _leaves(self, named: NamedVoucher, view: VoucherView, now_ns: int) -> bool:
         """Whether the voucher names this node, too, and this one is to find another: if only one can, it does.
