@@ -72,7 +72,7 @@ Each row names tests that passed, with the date of their last run. The middle co
 command, and after a colon what the test ran or checked.
 `make release` records its tests in `docs/tested.json`.
 Details of the runs of `make neighbours` and `make kernels` are on the pages
-[Among real neighbours](neighbours.md) and [On kernels of distributions](kernels.md).
+[Among real neighbours](neighbours.md) and [On distribution kernels](kernels.md).
 A version that meets "Needs" but is not listed may work; it was not tried.
 """
 _CLI = """# Commands

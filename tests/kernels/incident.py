@@ -219,12 +219,12 @@ def run(bench: Incident) -> Iterator[Row]:
     all_answer = "; ".join(f"{address}: {everybody}" for address in VIPS)
     bench.begin()
     yield equal("kube-proxy binds both VIPs on every node", _DEVICES, bench.devices())
-    yield equal("`arp_ignore` and `arp_announce` there, which kube-proxy does not change", "0", bench.arp_settings())
-    yield equal("who answers without the guard", all_answer, bench.answers())
+    yield equal("`arp_ignore` and `arp_announce` on the nodes, which kube-proxy does not change", "0", bench.arp_settings())
+    yield equal("which nodes answer without the guard", all_answer, bench.answers())
     bench.guard()
     yield guarded(bench)
-    yield equal("what kube-proxy bound", _DEVICES, bench.devices())
-    yield equal("`arp_ignore` and `arp_announce`", "0", bench.arp_settings())
+    yield equal("what kube-proxy has bound, with the guard", _DEVICES, bench.devices())
+    yield equal("`arp_ignore` and `arp_announce`, with the guard", "0", bench.arp_settings())
     yield connections(bench)
     yield from restarts(bench)
     for host in bench.nodes:
@@ -243,7 +243,7 @@ def guarded(bench: Incident) -> Row:
     found = {address: bench.answerers(address) for address in VIPS}
     text = "; ".join(f"{address}: {', '.join(names)}" for address, names in found.items())
     return Row(
-        "who answers with the guard", "one node for each VIP", text, all(len(each) == 1 for each in found.values())
+        "which nodes answer with the guard", "one node for each VIP", text, all(len(each) == 1 for each in found.values())
     )
 
 
@@ -275,9 +275,9 @@ def restarts(bench: Incident) -> Iterator[Row]:
         proxy.start()
         proxy.wait_for("Using ipvs", _PATIENCE_S)
 
-    yield watched(bench, "the agent of a node that owns neither ends and starts again", lambda: agent_again(resting))
+    yield watched(bench, "the agent of the node without a VIP ends and starts again", lambda: agent_again(resting))
     yield watched(bench, "an owner's agent ends and starts again", lambda: agent_again(owner))
-    yield watched(bench, "kube-proxy of an owner ends and starts again", lambda: proxy_again(owner))
+    yield watched(bench, "an owner's kube-proxy ends and starts again", lambda: proxy_again(owner))
 
 
 def watched(bench: Incident, done: str, action: Callable[[], None]) -> Row:
@@ -290,7 +290,7 @@ def watched(bench: Incident, done: str, action: Callable[[], None]) -> Row:
     lost = sum(watch.stream.lost(address) for address in VIPS)
     text = f"{lost} of {watch.sent} requests lost, {len(watch.findings)} answered by two; {moved} moved"
     holds = not (watch.findings or watch.drops or moved or lost) and bench.devices() == _DEVICES
-    return Row(done, "one answer to each request, by the same node; all stays bound", text, holds)
+    return Row(done, "one answer to each request, from the same node; kube-proxy's VIPs stay bound", text, holds)
 
 
 def _to_backends(service: Json) -> Json:

@@ -117,7 +117,7 @@ def table(runs: Sequence[Run]) -> str:
     for number, row in enumerate(first.rows):
         cells = [_cell(each.rows[number]) for each in runs]
         lines.append(f"| {row.done} | {row.expected} | {' | '.join(cells)} |")
-    lines.append(f"| time it took | | {' | '.join(f'{each.took_s / 60:.0f} min' for each in runs)} |")
+    lines.append(f"| duration of the run | | {' | '.join(f'{each.took_s / 60:.0f} min' for each in runs)} |")
     return "\n".join([*lines, ""])
 
 

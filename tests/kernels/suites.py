@@ -66,7 +66,7 @@ class Outcome:
     def __str__(self) -> str:
         if self.failed:
             return f"**{len(self.failed)} failed**"
-        words = [f"{self.passed} passed", *([f"{self.skipped} not for it"] if self.skipped else [])]
+        words = [f"{self.passed} passed", *([f"{self.skipped} not applicable"] if self.skipped else [])]
         return "; ".join([*words, *([self.figure] if self.figure else [])])
 
 
@@ -163,7 +163,7 @@ def table(runs: Sequence[Run]) -> str:
         f"| what ran |{'|'.join(f' Linux {each.release} ' for each in runs)}|",
         "|---|" + "---|" * len(runs),
         *(f"| {name} |{'|'.join(_cell(each, name) for each in runs)}|" for name in runs[0].outcomes),
-        f"| time it took | {' | '.join(f'{each.took_s / 60:.0f} min' for each in runs)} |",
+        f"| duration of the run | {' | '.join(f'{each.took_s / 60:.0f} min' for each in runs)} |",
     ]
     return "\n".join([*lines, ""])
 

@@ -67,9 +67,9 @@ def test_table_of_suites_has_a_column_for_each_kernel():
     assert suites_table([first, first]).splitlines() == [
         "| what ran | Linux 6.1.0 | Linux 6.1.0 |",
         "|---|---|---|",
-        "| a | 3 passed; 1 not for it; 7 of 9 | 3 passed; 1 not for it; 7 of 9 |",
+        "| a | 3 passed; 1 not applicable; 7 of 9 | 3 passed; 1 not applicable; 7 of 9 |",
         "| c | **1 failed** | **1 failed** |",
-        "| time it took | 10 min | 10 min |",
+        "| duration of the run | 10 min | 10 min |",
     ]
 
 

@@ -214,10 +214,10 @@ def table(figures: Figures) -> str:
     ill = sum(": status has problems" in line for line in figures.wrong)
     rows = {
         "log lines": ", ".join(f"{count} {level}" for level, count in figures.lines.items()) or "none",
-        "watches of one agent for one resource": " to ".join(map(str, dict.fromkeys((streams[0], streams[-1])))),
-        "of these, ended before their timeout": figures.short_streams,
-        f"`arpguard_nodes_alive`, {figures.samples} times each": ", ".join(map(str, figures.alive)),
-        f"`arpguard_problems`, {figures.samples} times each": ", ".join(map(str, figures.problems)),
+        "watches that one agent opened for one resource": " to ".join(map(str, dict.fromkeys((streams[0], streams[-1])))),
+        "watches that ended before their timeout": figures.short_streams,
+        f"`arpguard_nodes_alive`, read {figures.samples} times from each agent": ", ".join(map(str, figures.alive)),
+        f"`arpguard_problems`, read {figures.samples} times from each agent": ", ".join(map(str, figures.problems)),
         "`arpguard status` with a problem": f"{ill} of {figures.statuses}",
         "deviations in total": len(figures.wrong),
     }

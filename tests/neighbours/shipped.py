@@ -166,7 +166,7 @@ def install(cluster: Cluster) -> Iterator[Row]:
     last = max((said.time_ns for said in _second_answers(cluster, watch, began_ns)), default=began_ns)
     took_ms = ms(last - began_ns)
     yield Row(
-        "ConfigMap: mode `enforce`", "one node answers for each, within 1 s", f"after {took_ms} ms", took_ms < 1000
+        "ConfigMap: mode `enforce`", "one node answers for each VIP, within 1 s", f"after {took_ms} ms", took_ms < 1000
     )
 
 
@@ -223,13 +223,13 @@ def node_stop(cluster: Cluster) -> Iterator[Row]:
         cluster.lab.pull(owner)
         cluster.settle(VIPS, among=cluster.others(owner), limit_s=60.0)
         time.sleep(_AFTER_S)
-    yield _silent("a node stops", "another one answers; silent for less than 8 s on a busy machine", watch, 8000)
+    yield _silent("a node stops", "the other node answers; silent for less than 8 s on a busy machine", watch, 8000)
     cluster.lab.plug_in(owner)
     machine.boot()
     cluster.until(machine.agents, _READY_S, "its agent runs again")
     cluster.rollout()
     cluster.settle_evenly(VIPS, 60.0)
-    yield Row("it boots again", "its agent comes back, one node answers for each", "as expected", True)
+    yield Row("the node boots again", "its agent comes back, and one node answers for each VIP", "as expected", True)
 
 
 def uninstall(cluster: Cluster) -> Iterator[Row]:
@@ -265,7 +265,7 @@ def removal(done: str, pinned: Sequence[str], watch: Watch) -> Row:
     """Right if nothing is left, and no VIP of another owner lost a request."""
     lost = watch.stream.lost(DELEGATED)
     was = f"guard left on {len(pinned)} of {NODES} nodes; {lost} of {watch.sent} requests lost"
-    has_to = f"nothing is left after {REMOVED_S:g} s; a VIP of another owner loses no request"
+    has_to = f"nothing is left after {REMOVED_S:g} s; a VIP that another program answers for loses no request"
     return Row(f"uninstall: {done}", has_to, was, not pinned and not lost and watch.sent > 0)
 
 
