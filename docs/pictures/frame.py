@@ -19,7 +19,7 @@ MAPS = (
 
 def draw() -> str:
     """The picture as SVG."""
-    title = "A frame comes in through the NIC, and XDP or tc ingress judges it; what the kernel sends passes tc egress"
+    title = "XDP or tc ingress judges each frame that the NIC receives; tc egress judges what the kernel sends"
     return picture(title, WIDTH, HEIGHT, [*_boxes(), *_in(), *_out(), *_aside()])
 
 

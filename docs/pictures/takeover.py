@@ -34,7 +34,7 @@ def draw() -> str:
         _bar(1, -BEFORE_S, fence_s, GOOD, "node-1 answers"),
         _bar(1, fence_s, lease_s, BAD, "no node"),
         _bar(1, lease_s, end_s, NEXT, "node-2 answers"),
-        _mark(fence_s, f"fence: lease less margin, {fence_s:g} s", BAD),
+        _mark(fence_s, f"fence: lease minus margin, {fence_s:g} s", BAD),
         _mark(lease_s, f"lease over, {lease_s:g} s", NEXT),
         *_lane(2, "node-2", "its agent"),
         _label(2, -BEFORE_S + 0.05, 5, "sees node-1's renewals", FAINT, "start"),

@@ -72,7 +72,7 @@ BY_HAND = {
     "interfaces.md": [r"the tests allow 1 s"],
     "lab-faults.md": [r"10 % or half", r"for up to 2\.5 s", r"leases of 2 and 4 s", r"20 %, 60 % or all"],
     "lab-scenarios.md": [r"all nodes follow within 1 s"],
-    "neighbours.md": [r"started after 2 s", r"read every 5 s", r"asks every 5 ms", r"it asks every 100 ms"],
+    "neighbours.md": [r"started again after 2 s", r"read every 5 s", r"asks every 5 ms", r"client asks every 100 ms"],
     "performance.md": [r"A client asked every 12 ms"],
     # Goals, which were set before anything was measured, and examples.
     "performance-frames.md": [r"The goals were 5 ns for IPv4 and 8 ns", r"The goal for an answer was \d+ ns"],
