@@ -36,7 +36,9 @@ def draw() -> str:
     for (before, cause), to in TRANSITIONS.items():
         causes.setdefault((before, to), []).append(cause.value)
 
-    title = "The stages of a claim: idle, claiming, confirming, owned, draining, idle again; and what causes each change"
+    title = (
+        "The stages of a claim: idle, claiming, confirming, owned, draining, idle again; and what causes each change"
+    )
     arrows = [part for edge, said in causes.items() for part in _edge(edge, said)]
     arrows.sort(key=lambda part: part.startswith("<text"))  # texts stand on lines, not under them
     return picture(title, WIDTH, HEIGHT, [*_bars(), *arrows, *(part for stage in ORDER for part in _stage(stage))])

@@ -219,7 +219,9 @@ def run(bench: Incident) -> Iterator[Row]:
     all_answer = "; ".join(f"{address}: {everybody}" for address in VIPS)
     bench.begin()
     yield equal("kube-proxy binds both VIPs on every node", _DEVICES, bench.devices())
-    yield equal("`arp_ignore` and `arp_announce` on the nodes, which kube-proxy does not change", "0", bench.arp_settings())
+    yield equal(
+        "`arp_ignore` and `arp_announce` on the nodes, which kube-proxy does not change", "0", bench.arp_settings()
+    )
     yield equal("which nodes answer without the guard", all_answer, bench.answers())
     bench.guard()
     yield guarded(bench)
@@ -243,7 +245,10 @@ def guarded(bench: Incident) -> Row:
     found = {address: bench.answerers(address) for address in VIPS}
     text = "; ".join(f"{address}: {', '.join(names)}" for address, names in found.items())
     return Row(
-        "which nodes answer with the guard", "one node for each VIP", text, all(len(each) == 1 for each in found.values())
+        "which nodes answer with the guard",
+        "one node for each VIP",
+        text,
+        all(len(each) == 1 for each in found.values()),
     )
 
 

@@ -214,7 +214,9 @@ def table(figures: Figures) -> str:
     ill = sum(": status has problems" in line for line in figures.wrong)
     rows = {
         "log lines": ", ".join(f"{count} {level}" for level, count in figures.lines.items()) or "none",
-        "watches that one agent opened for one resource": " to ".join(map(str, dict.fromkeys((streams[0], streams[-1])))),
+        "watches that one agent opened for one resource": " to ".join(
+            map(str, dict.fromkeys((streams[0], streams[-1])))
+        ),
         "watches that ended before their timeout": figures.short_streams,
         f"`arpguard_nodes_alive`, read {figures.samples} times from each agent": ", ".join(map(str, figures.alive)),
         f"`arpguard_problems`, read {figures.samples} times from each agent": ", ".join(map(str, figures.problems)),

@@ -68,5 +68,5 @@ def test_the_table_has_the_figures():
     text = table(figures)
     assert "| 3 nodes, 3600 s | |" in text
     assert "| log lines | 2 INFO |" in text
-    assert "| watches of one agent for one resource | 12 to 13 |" in text
+    assert "| watches that one agent opened for one resource | 12 to 13 |" in text
     assert "| `arpguard status` with a problem | 0 of 180 |" in text

@@ -1,4 +1,4 @@
-"""Which addresses may be VIPs: none that a host has for good, and for Services only those in `ranges`."""
+"""Which addresses may be VIPs: none that one host always has, and for Services only those in `ranges`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -13,9 +13,9 @@ from arpguard.model import InterfaceAddress, Link, OwnerKind, Surroundings
 
 @dataclass(frozen=True, slots=True)
 class Avoided:
-    """Addresses that this node knows not to be VIPs. `own`: the first of each of its links, whatever the Nodes say.
+    """Addresses that this node knows cannot be VIPs. `own`: the first address of each of its links, whatever Nodes say.
 
-    `reserved`: addresses of these links' subnets that no host can have.
+    `reserved`: addresses in these links' subnets that no host can have.
     """
 
     gateways: frozenset[Address] = frozenset()

@@ -1,4 +1,4 @@
-"""The audit sends a request for every VIP now and then: only so it hears hosts that answer only those who ask.
+"""The audit sends a request for every VIP now and then: only so can it hear hosts that only reply to requests.
 
 One node asks for each VIP: of those that have a link in its subnet and do not own it, the one that rendezvous hashing
 prefers; the owner, if no other node has such a link. Each node goes through all VIPs at an even pace, and asks for its
@@ -100,7 +100,7 @@ class _Pool:
 
 
 class AuditFinding(IntEnum):
-    """Which answers came; the numbers are those of the API, which tests/unit/test_proto.py compares."""
+    """Which answers came; the numbers are those of the API, as tests/unit/test_proto.py checks."""
 
     OWNER = 1
     NONE = 2
@@ -110,7 +110,7 @@ class AuditFinding(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """Who should answer. `node`, `mac`: the owner's, as far as they are known; `outside`: a host outside owns the VIP.
+    """Which host should answer. `node`, `mac`: the owner's, as far as known; `outside`: a host outside owns the VIP.
 
     `here`: the node that asks should answer itself, and does not hear that. `may_be_silent`: no answer is fine,
     too. `is_sure` False: the owner's MACs are not known, so that any one of them may be the owner's.
@@ -168,7 +168,7 @@ def expected_of(
 
 @dataclass(frozen=True, slots=True)
 class Answerer:
-    """A MAC that answered, whose it is, and whether it may be the owner's."""
+    """A MAC that answered, which host has it, and whether it may be the owner's."""
 
     mac: MacAddress
     claimant: Claimant = OUTSIDE

@@ -1,10 +1,10 @@
-"""How long to wait before something is tried again."""
+"""How long to wait before trying something again."""
 
 from collections.abc import Callable
 
 
 class Backoff:
-    """Waits that double from `base_s` to `cap_s`, each cut by up to a half, so that agents do not retry in step.
+    """Waits that double from `base_s` to `cap_s`, each shortened at random by up to half: agents do not retry in step.
 
     `random` gives a number from 0 to 1.
     """

@@ -1,4 +1,4 @@
-"""What entries are made from: what is asked for, and this node's links and routes."""
+"""What entries depend on: what is asked for, and this node's links and routes."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from arpguard.model import EntryKey, RangeKey, Route, Standing, Surroundings, Vi
 class Asked:
     """What the kernel should have.
 
-    `vips` come from the configuration and the cluster; one that has changed is another object. Until everything that
+    `vips` come from the configuration and the cluster; a VIP that has changed is another object. Until everything that
     can make an address a VIP has been read (`complete`), nothing is removed, neither entries nor programs, and no more
     ranges are closed.
     """
@@ -30,7 +30,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Basis:
-    """What a pass starts from: entries are a function of it, and of who has each elected VIP.
+    """What a pass starts from: entries are a function of this, and of the nodes that have the elected VIPs.
 
     `routes`: those that decide on which guarded link a VIP is at home; a node with many Pods has many others.
     """

@@ -6,8 +6,8 @@
 | 1     | a Service with the annotation arpguard.io/owner                    |
 | 2     | a Service that has the labels of `services.selector`, if `enabled` |
 
-The configuration comes before all Services. Among Services the namespace with the oldest one decides, and within it the
-first by order and name.
+The configuration comes before all Services. Among Services, the namespace that has the oldest Service decides, and
+within it the Service that is first by order and name.
 """
 
 from collections.abc import Iterable, Sequence
@@ -21,7 +21,7 @@ CONFIGURED, ANNOTATED, SELECTED = range(3)
 
 @dataclass(frozen=True, slots=True)
 class Complaint:
-    """Why a source does not get the VIP it asks for. `reason` is an Event's; `own`: only this node has the problem."""
+    """Why a source does not get the VIP that it asks for. `reason`: of the Event; `own`: only on this node."""
 
     reason: str
     why: str

@@ -1,4 +1,4 @@
-"""Keeps lists for people short, and memories small, however many objects or hosts there are."""
+"""Keeps lists for people short, and what is remembered small, however many objects or hosts there are."""
 
 from collections import OrderedDict
 from collections.abc import Sequence

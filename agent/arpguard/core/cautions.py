@@ -1,4 +1,4 @@
-"""What a valid configuration says that may not do what its writer meant."""
+"""Settings of a valid configuration that may not do what its author meant."""
 
 import difflib
 import re

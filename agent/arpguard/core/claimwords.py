@@ -1,6 +1,6 @@
 """Says in words who has an elected VIP, and why that node: by its claim and its candidates.
 
-It answers people who ask why a VIP is on this node and not on another; it decides nothing.
+This is for people who ask why a VIP is on one node and not on another; it decides nothing.
 """
 
 from collections.abc import Iterable, Iterator
@@ -15,7 +15,7 @@ from arpguard.units import NS_PER_S
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A node that might answer for a VIP. `leads`: it has the lead that this VIP goes with, so it should have it."""
+    """A node that might answer for a VIP. `leads`: it has the lead of the VIP's group, so it should have the VIP."""
 
     node: str
     eligible: bool

@@ -1,4 +1,4 @@
-"""What the agent keeps of the cluster's objects: only what decisions need, since there may be 10,000 of a kind.
+"""What the agent keeps of the cluster's objects: only what decisions need, because there may be 10,000 of a kind.
 
 `problems`: the parts that could not be understood, in words for the object's author; the other parts are used.
 EndpointSlice and ConfigMap have no such field: the API server refuses every value there that the agent cannot read.
@@ -31,7 +31,7 @@ MARKS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """A Service. `annotations` are those under arpguard.io/ but for `owned_by`, which agents write, and users do not.
+    """A Service. `annotations` are those under arpguard.io/ except `owned_by`, which agents write.
 
     `marks` are the annotations of other announcers (`MARKS`). `local_only` is externalTrafficPolicy Local; `made` is
     when, as the API server writes it (RFC 3339, seconds, UTC).
@@ -90,7 +90,7 @@ class Node:
 class Lease:
     """A Lease. A replacement has to name its `uid` and `version`; `annotations` are those under arpguard.io/.
 
-    It leaves out the times that others wrote into it: no decision may depend on them.
+    The times that other nodes wrote into the Lease are left out: no decision may depend on them.
     """
 
     name: str
@@ -112,7 +112,7 @@ class Announcement:
     sorts objects by age, as text: when the server created the object (RFC 3339, whole seconds), or for an Event the
     version of its last write. `version` is compared with those of Events about the same Service. `also`: the node
     that another part of the object names.
-    It leaves out the times that holders write: a renewal is not a change.
+    The times that holders write are left out: a renewal is not a change.
     """
 
     about: tuple[str, str]

@@ -1,4 +1,4 @@
-"""What the agent knows of the cluster, for those who read: the API and the metrics."""
+"""What the agent knows of the cluster, for its readers: the API and the metrics."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from arpguard.model import Vip
 
 
 class ClusterState(Protocol):
-    """What is known at the moment at which it is asked for."""
+    """What the agent knows at the moment of the question."""
 
     @property
     def server(self) -> str:

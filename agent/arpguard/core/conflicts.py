@@ -1,4 +1,4 @@
-"""Which rival claims of the cluster's own nodes count: those that mean a split brain, not a VIP that moves.
+"""Which rival claims by nodes of the cluster count: those that mean a split brain, not a VIP that moves.
 
 While a VIP moves, a frame of the new owner may arrive before its claim has been read, and one of the old owner may be
 late. So the claim of a node waits for `GRACE_NS`. It counts if the VIP was not that node's at any time until then, and
@@ -32,7 +32,7 @@ CAPACITY = 256
 
 @dataclass(frozen=True, slots=True)
 class KnownOwner:
-    """Who has a VIP, as far as this node knows: `node` is empty if no node has it.
+    """Which node has a VIP, as far as this node knows: `node` is empty if no node has it.
 
     `is_sure`: nothing says that this is out of date. `seen_ns`: until when it was so, None: until now. `is_here`: it is
     this node. `own_since_ns`: since when this node has it by a claim; None if it does not.
@@ -78,7 +78,7 @@ class _Suspicion:
 
 
 class Suspicions:
-    """The claims of nodes that may be a split brain; at most `CAPACITY`, even if somebody forges the nodes' MACs.
+    """The claims by nodes that may be a split brain; at most `CAPACITY`, even if a host forges the nodes' MACs.
 
     Times are CLOCK_BOOTTIME nanoseconds.
     """

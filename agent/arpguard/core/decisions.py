@@ -1,4 +1,4 @@
-"""What this node decided and heard lately: two bounded logs, filled from the kernel's reports.
+"""What this node recently decided and heard: two bounded logs, filled from the kernel's reports.
 
 The kernel reports only some of many equal decisions, so these count reports; the kernel's counters count all frames.
 """
@@ -59,7 +59,7 @@ class ReportFilter:
 
 
 class DecisionLog:
-    """The last `capacity` different decisions. `received` counts all reports, also of forgotten decisions."""
+    """The last `capacity` different decisions. `received` counts all reports, also those of forgotten decisions."""
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
@@ -113,9 +113,9 @@ CONTESTED = "a host that is not the owner claims {vip}: `arpguard conflicts` nam
 
 
 class ConflictLog:
-    """Who claimed what: the latest `capacity` pairs of host and VIP.
+    """Which host claimed which VIP: the latest `capacity` pairs.
 
-    Somebody who claims a VIP with ever new MACs pushes out the claims to that VIP, not those to others.
+    A host that claims a VIP with ever new MACs pushes out claims to that VIP, not claims to other VIPs.
     """
 
     def __init__(self, capacity: int = 1024) -> None:

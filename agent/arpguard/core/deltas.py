@@ -17,7 +17,7 @@ _ACTS = (Kind.OWNED, Kind.CLOSED)  # answers, or suppresses addresses without an
 
 
 class DeltaTracker(Generic[K]):
-    """One map. `kernel`: what it has, as far as is known; `writes`, `deletes`: what is pending, without common keys."""
+    """One map. `kernel`: what it has, as far as known; `writes`, `deletes`: what is pending, without common keys."""
 
     def __init__(self) -> None:
         self.kernel: Overlay[K, VipEntry] = Overlay()

@@ -1,6 +1,6 @@
 """The entries that the kernel should have: a function of VIPs, guarded links, routes, and who has each elected VIP.
 
-Only `fitting` takes the past into account: what is in a full map stays there.
+Only `fitting` depends on the past: entries that are in a full map stay there.
 """
 
 from collections.abc import Container, Iterable, Mapping, Sequence

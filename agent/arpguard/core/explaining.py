@@ -21,9 +21,9 @@ Around: TypeAlias = tuple[RangeKey, VipEntry]
 
 @dataclass(frozen=True, slots=True)
 class OwnershipFacts:
-    """`fence_left_ns` is None when no fence is needed.
+    """`fence_left_ns` is None if no fence is needed.
 
-    `voucher_left_ns` is what is left of the voucher's fence; None while this node is bound to none.
+    `voucher_left_ns`: the time until the voucher's fence; None while this node is bound to no voucher.
     """
 
     candidates: tuple[Candidate, ...] = ()
@@ -34,7 +34,7 @@ class OwnershipFacts:
 
 @dataclass(frozen=True, slots=True)
 class InCluster:
-    """What the cluster has to say about an address.
+    """What is known in the cluster about an address.
 
     `candidates` and `holder` are of an elected VIP. `complete`: everything that defines VIPs has been read. `yielding`:
     another agent uses this node's name. `renewal_lost`: why this node's lease is not renewed.
@@ -112,7 +112,7 @@ def _what_for(entry: VipEntry, scene: Viewpoint) -> str:
 
 @dataclass(frozen=True, slots=True)
 class FencesLeft:
-    """What is left of both fences, in nanoseconds. `voucher_ns`: None while this node is bound to no voucher."""
+    """The time until both fences, in nanoseconds. `voucher_ns`: None while this node is bound to no voucher."""
 
     api_ns: int
     voucher_ns: int | None = None

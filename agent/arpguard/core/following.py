@@ -60,7 +60,7 @@ _OF_ONE_OBJECT = frozenset((Source.KUBE_VIP, Source.OPENELB))
 class Followed:
     """The node that announces an address; empty if no object names one. `why` names the object that decided, in words.
 
-    `settled`: that object is enough. A disputed one is not, nor is an Event, which the server drops after an hour.
+    `settled`: that object is enough. A disputed object is not, nor is an Event, which the server deletes after an hour.
     """
 
     node: str = ""

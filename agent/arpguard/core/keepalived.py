@@ -1,4 +1,4 @@
-"""What this node's keepalived reports of its VRRP instances, and what that means for VIPs that follow one.
+"""What this node's keepalived reports of its VRRP instances, and what that means for VIPs that follow an instance.
 
 keepalived writes a line into a FIFO (`vrrp_notify_fifo`) whenever an instance changes its state:
 
@@ -86,7 +86,7 @@ A_GROUP = "this is the name of a vrrp_sync_group: name one of its instances inst
 
 @dataclass(frozen=True, slots=True)
 class InstanceStates:
-    """The states of keepalived's instances, as far as they are known now. `trouble`: why others are not."""
+    """The states of keepalived's instances, as far as known now. `trouble`: why the other states are not known."""
 
     states: Mapping[str, VrrpState] = field(default_factory=lambda: MappingProxyType({}))
     groups: frozenset[str] = frozenset()
@@ -105,7 +105,7 @@ class InstanceStates:
 
 
 class FifoLook(NamedTuple):
-    """All that is in the FIFO, whether a process has it open for writing, and for how many bytes it has room.
+    """What is in the FIFO, which processes have it open for writing, and for how many bytes it has room.
 
     `mtime_ns`: when something was written last. `writers`: the processes that have it open for writing, each by its
     number and when it began, as far as the agent can see them; a child of one does not count. `was_closed`: whether a
@@ -123,7 +123,7 @@ class FifoLook(NamedTuple):
 class FifoReading:
     """Follows what is in a FIFO from look to look. `fifo` is its path, for messages.
 
-    `remembered`: what is to be written down for the next agent; at first, what the last one wrote down.
+    `remembered`: what to write down for the next agent; at first, what the previous agent wrote down.
     """
 
     def __init__(self, fifo: str, remembered: str = "") -> None:

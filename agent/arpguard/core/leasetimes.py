@@ -1,4 +1,4 @@
-"""How long the claim protocol's leases last, and its requests may take."""
+"""How long the claim protocol's leases last, and how long its requests may take."""
 
 from arpguard.config.model import LeaseConfig
 from arpguard.core.ownership.lease import Times

@@ -1,7 +1,8 @@
 """The nodes of the cluster as an election sees them: who may own which VIP, and who is preferred.
 
 A cordoned node is second choice: it still serves, and an answer from it is better than none. A node that others may not
-hear (core/vouching/seeking) is third choice. All other reasons are final: such a node's answers would lead nowhere.
+hear (core/vouching/seeking) is third choice. All other reasons rule a node out: packets that its answers attract would
+be lost.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -100,7 +101,7 @@ def members_of(
 
 
 class Preference(NamedTuple):
-    """The node that a pool prefers for a VIP, and how many nodes it prefers to the asking one (`ahead`)."""
+    """The node that a pool prefers for a VIP, and how many nodes it prefers to the node that asks (`ahead`)."""
 
     first: str = ""
     ahead: int = 0

@@ -1,4 +1,4 @@
-"""Where an address comes from: which sources ask for it, which of them decides, and why others are left alone."""
+"""Where an address comes from: which sources ask for it, which of them decides, and why no VIP comes of others."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
 """The annotation arpguard.io/owned-by of a Service: which node has each of its addresses.
 
-As in `192.0.2.40=node-1, 192.0.2.41=node-2`. Each node writes what concerns itself, keeps the names of others, and
-drops addresses that the Service does not have.
+Its form is `192.0.2.40=node-1, 192.0.2.41=node-2`. Each node writes its own name, keeps the names of other nodes, and
+removes addresses that the Service does not have.
 """
 
 from collections.abc import Iterable
@@ -18,9 +18,9 @@ _REST = "..."
 
 @dataclass(frozen=True, slots=True)
 class Correction:
-    """What the annotation should be; empty: there should be none. `urgent`: this node has an address without its name.
+    """What the annotation should be; empty: none. `urgent`: this node has an address that lacks its name.
 
-    Otherwise only this node's name has to go, which can wait: the next owner replaces it.
+    Otherwise only this node's name has to be removed, which can wait: the next owner replaces it.
     """
 
     text: str

@@ -1,4 +1,4 @@
-"""Which of many networks an address is in, without looking at each."""
+"""Which of many networks an address is in, without looking at each network."""
 
 from collections.abc import Iterable
 
@@ -6,7 +6,7 @@ from arpguard.addresses import Address, Network
 
 
 class Prefixes:
-    """A set of networks. One look for each prefix length in it, not for each network."""
+    """A set of networks. A search takes one look for each prefix length in the set, not for each network."""
 
     def __init__(self, networks: Iterable[Network]) -> None:
         self._networks: dict[tuple[int, int, int], Network] = {}

@@ -1,4 +1,4 @@
-"""Rendezvous hashing: all who see the same nodes prefer the same one for a VIP, without talking to each other.
+"""Rendezvous hashing: all agents that see the same nodes prefer the same node for a VIP, without exchanging messages.
 
 Each pair of VIP and node has a weight, and the heaviest node is preferred. So when a node leaves, only the VIPs that
 preferred it move, and a node that joins takes only its share (Thaler and Ravishankar, 1998).
@@ -22,7 +22,7 @@ def weight(one: int, other: int) -> int:
 
 
 class Scales:
-    """Weighs many in one step, in a seventh of the time: each has 128 bits of one long number, enough for a product."""
+    """Weighs many pairs in one step, in a seventh of the time: each pair has 128 bits of a long number."""
 
     def __init__(self, fingerprints: Collection[int]) -> None:
         self._lanes = Struct(f"<{2 * len(fingerprints)}Q")

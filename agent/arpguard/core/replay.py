@@ -234,7 +234,7 @@ _ABOUT_TARGET = frozenset(range(Reason.ANSWERED, Reason.OWN_ECHO)) | {
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """A decision, and the VIP that it is about; None: about none, or it is unknown."""
+    """A decision, and the VIP that it is about; None: it is about no VIP, or the VIP is unknown."""
 
     vip: Address | None
     verdict: Verdict

@@ -1,7 +1,7 @@
-"""Which Kubernetes Events to write, so that what happens a thousand times is one Event, and a flood stays outside.
+"""Which Kubernetes Events to write, so that what happens a thousand times is one Event, and floods cause few Events.
 
-As client-go's recorders do it. An Event that repeats within SERIES_END is a series (tools/events): the second time is
-written at once, later ones are counted and written every REFRESH, and the last count when the series has ended.
+This works as client-go's recorders do. An Event that repeats within SERIES_END is a series (tools/events): the second
+time is written at once, later ones are counted and written every REFRESH, and the last count when the series has ended.
 New Events are limited for each object (tools/record, spam filter), and for the node, which may guard many objects:
 once for those without a recent Event, and once for the rest, so that no noise hides what is new.
 """
@@ -23,7 +23,7 @@ _LONGEST_PREFIX = 200  # a name has at most 253 characters, and 17 of them are t
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """The object that an Event is about; without a namespace it is one of the whole cluster."""
+    """The object that an Event is about; without a namespace, the object is cluster-scoped."""
 
     api_version: str
     kind: str
@@ -45,7 +45,7 @@ class Notice:
 
 @dataclass(frozen=True, slots=True)
 class Posting:
-    """An Event to write: a new one if `count` is 1, else the series of one that is there. Times are wall clock."""
+    """An Event to write: a new Event if `count` is 1, else the series of an existing one. Times: wall clock."""
 
     name: str
     notice: Notice
@@ -63,7 +63,7 @@ class _Series:
 
 
 class EventBook:
-    """The Events of late. `now_ns` is CLOCK_BOOTTIME, and decides; `wall_ns` is what the Event shows."""
+    """The recent Events. `now_ns` is CLOCK_BOOTTIME, and decides; `wall_ns` is what the Event shows."""
 
     def __init__(self) -> None:
         self._series: OrderedDict[Notice, _Series] = OrderedDict()

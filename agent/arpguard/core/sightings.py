@@ -1,4 +1,4 @@
-"""Which MACs claimed which addresses in a capture: the account of a replay, of bounded size."""
+"""Which MACs claimed which addresses in a capture: the result of a replay, of bounded size."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -18,7 +18,7 @@ _MAX_LINKS = 1000
 
 
 class Act(Enum):
-    """How a frame claims an address: in an answer, unasked, or as the sender of a request."""
+    """How a frame claims an address: in an answer, unsolicited, or as the sender of a request."""
 
     ANSWER = "answer"
     ANNOUNCEMENT = "announcement"
@@ -27,7 +27,7 @@ class Act(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What a frame says: the address it asks for, and the one that it claims for a MAC.
+    """What a frame says: the address that it asks for, and the address that it claims for a MAC.
 
     `believed`: whether receivers may believe the claim, or have to discard the message (RFC 4861 7.1).
     """
@@ -96,7 +96,7 @@ class Sighting:
 
 
 class Sightings:
-    """Which MAC said what about which address; `missed` counts those that there was no room for."""
+    """Which MAC said what about which address; `missed` counts the sightings for which there was no room."""
 
     def __init__(self, limit: int = MAX_SIGHTINGS) -> None:
         self.found: dict[Address, dict[MacAddress, Sighting]] = {}
@@ -148,7 +148,7 @@ class VipAccount:
 
 
 class Ledger:
-    """The account of a replay, over `vips`.
+    """The result of a replay, for `vips`.
 
     `judged` are the ARP and NDP frames that were given to the programs, `about` those of them about a VIP, `tagged`
     those of another VLAN. `passed` are all others, `linktypes` the link types that were not read. `links` are the

@@ -62,7 +62,7 @@ def follow_nobody(_service: Service, _address: Address) -> str | None:
 
 
 class Sourcing:
-    """Collects the VIPs; looks again only at what has changed since the last time."""
+    """Collects the VIPs; each time it looks only at what has changed since the last time."""
 
     def __init__(self) -> None:
         self._config = AgentConfig()

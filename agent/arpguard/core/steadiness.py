@@ -1,4 +1,4 @@
-"""On which links this node may own VIPs: those that are up, and have not just come back.
+"""On which links this node may own VIPs: those that are up, and did not come up only a moment ago.
 
 A link that went down is trusted again only after it has been up for a while; that time doubles with every loss, and is
 reset after a minute without one. So a loose contact moves its VIPs away once, and later costs neither the API server

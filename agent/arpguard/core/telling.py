@@ -1,4 +1,4 @@
-"""What to report about offers and Nodes: problems for the log and notices for Events, in limited number."""
+"""What to report about offers and Nodes: problems for the log and notices for Events, each in limited number."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping

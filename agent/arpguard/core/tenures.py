@@ -1,4 +1,4 @@
-"""Since when this node has had its VIPs, as the entries in its kernel say."""
+"""Since when this node has owned its VIPs, according to the entries in its kernel."""
 
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
@@ -11,10 +11,10 @@ _OWNING = (Kind.OWNED, Kind.DELEGATED)
 
 
 class Tenures:
-    """One for each VIP that is answered for here; in another epoch a new one begins. Moments are of the boot clock.
+    """One tenure for each VIP for which this node answers; a new epoch begins a new one. Times are of the boot clock.
 
     What the kernel had when the agent started counts from then: no entry says when it was written.
-    `changes` counts VIPs that came or went.
+    `changes` counts VIPs that this node began or ceased to own.
     """
 
     def __init__(self) -> None:

@@ -35,7 +35,7 @@ RECHECKED = 100  # at most so many wrong findings are looked at in each round: t
 
 
 class Auditing:
-    """Asks for VIPs with this node's own address, so that no host takes a request for a claim."""
+    """Asks for VIPs from this node's own address, so that no host mistakes a request for a claim."""
 
     def __init__(self, node: ThisNode, settings: Settings, plane: ControlPlane) -> None:
         self._node = node

@@ -26,7 +26,7 @@ FIRST_PER_S = 50
 
 
 class Conflicts:
-    """Reports claims in the list and in the log, and defends against those of hosts outside."""
+    """Reports claims in the list and in the log, and defends against claims by hosts outside."""
 
     def __init__(self, heard: ConflictLog, announcing: Announcing) -> None:
         self._heard = heard

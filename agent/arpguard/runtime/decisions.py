@@ -11,7 +11,7 @@ from arpguard.verdict import Verdict
 class Decisions:
     """Lists decisions, sends them to API clients that watch, and reports rival claims to the control plane.
 
-    It ignores what an audit caused and may be the owner's answer: the audit judges that.
+    It ignores answers that an audit caused and that may be the owner's: the audit judges those.
     """
 
     def __init__(self, node: ThisNode, serving: Serving, auditing: Auditing, plane: ControlPlane) -> None:

@@ -137,7 +137,7 @@ class Passes:
 
 @dataclass(slots=True)
 class Allowance:
-    """How often to do what takes longer with more VIPs."""
+    """How often to do work that takes longer with more VIPs."""
 
     _next_s: float = 0.0
     _took_s: float = 0.0  # CPU of the last time
@@ -155,7 +155,7 @@ class Allowance:
 
 @dataclass(slots=True)
 class Upkeep:
-    """Asks for a pass after every change, and now and then, because other programs may change the kernel.
+    """Asks for a pass after every change, and also now and then, because other programs may change the kernel's state.
 
     Whoever needs a pass wakes `wanted`. After each round `sleepers` may have something to do.
     """

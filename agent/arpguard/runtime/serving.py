@@ -1,7 +1,7 @@
 """Serves the API and the metrics; while an address is taken, the agent still guards the node, and retries.
 
-Readers can wait, and clients of the VIPs cannot: what serves is imported once the node is guarded, and takes as long to
-import as all that guards.
+Readers can wait, but clients of the VIPs cannot. So the agent imports the modules that serve only once the node is
+guarded: importing them takes as long as importing all modules that guard.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""The configuration in force: of a file, or of a ConfigMap if one is named. A wrong one never replaces a good one."""
+"""The configuration in force: from a file, or a ConfigMap if one is named. A wrong one never replaces a good one."""
 
 import asyncio
 import logging

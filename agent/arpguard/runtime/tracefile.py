@@ -20,7 +20,7 @@ FULL = "trace ended: the file has reached its maximum size"
 class TraceFile:
     """A file of lines, which ends once it has `longest` bytes; the last line says so.
 
-    Whatever keeps it from being written ends the trace, and nothing else.
+    A failure to write the file ends the trace, and nothing else.
     """
 
     def __init__(self, path: Path, node: str, instance: str, longest: int = LONGEST_BYTES) -> None:

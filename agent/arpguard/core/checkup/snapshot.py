@@ -1,4 +1,4 @@
-"""What the doctor has seen. What it could not see is `Unread`, with the reason."""
+"""What the doctor has found. What it could not read is `Unread`, with the reason."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,13 +18,13 @@ _RECENT_S = 600
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """What could not be looked at, and why."""
+    """Something that could not be read, and why."""
 
     why: str
 
 
 class UnreadError(Exception):
-    """A check needs what could not be looked at: it is `unknown`, for that reason."""
+    """A check needs what could not be read: its result is `unknown`, for that reason."""
 
 
 def needed(found: T | Unread) -> T:
@@ -127,7 +127,7 @@ class Wire:
 
 @dataclass(frozen=True, slots=True)
 class Rival:
-    """A claim to a VIP, as the running agent reports it. `who` is in words; `of_node`: of a node of this cluster."""
+    """A claim to a VIP, as the running agent reports it. `who`: the host in words; `of_node`: it is a cluster node."""
 
     vip: str
     link: str
@@ -157,7 +157,7 @@ class AgentWord:
 class Machine:
     """The kernel, and what is installed. `jited`: the kernel compiled a small program that was loaded to find out.
 
-    `virtual`: whether it runs on a hypervisor, None where that is unknown.
+    `virtual`: whether the machine runs on a hypervisor, None if that is unknown.
     """
 
     release: str = ""
@@ -175,7 +175,7 @@ KernelRoutes: TypeAlias = Mapping[Address, str | Unread]
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """All of it. `config` is the default one where `source`, the file or ConfigMap, is empty.
+    """Everything that the doctor found. `config` is the default one if `source`, the file or ConfigMap, is empty.
 
     `host_scoped`: addresses that the kernel keeps to this host (`scope host`). `kernel_routes`: the link that the
     kernel names for an address, `local` table included, as `ip route get` does.

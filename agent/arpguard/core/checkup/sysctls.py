@@ -1,4 +1,4 @@
-"""Settings of the kernel under /proc/sys/net, and how it combines those of `all` and of a link.
+"""Settings of the kernel under /proc/sys/net, and how it combines the value of `all` with that of a link.
 
 As in include/linux/inetdevice.h (IN_DEV_MAXCONF and its like) and net/ipv6, Linux 6.18.
 """

@@ -1,4 +1,4 @@
-"""Checks of VIPs: where they are bound, whose they are, and who answers for them."""
+"""Checks of VIPs: where they are bound, who owns them, and who answers for them."""
 
 from collections.abc import Iterable, Iterator
 

@@ -1,1 +1,1 @@
-"""Who may answer in a cluster: heartbeats, claims, and the kernel's fence and entries. Pure: events in, effects out."""
+"""Which node may answer: heartbeats, claims, and the kernel's fence and entries. Pure: events in, effects out."""

@@ -1,4 +1,4 @@
-"""The claims of all VIPs: takes in events about them, and knows which have something to do.
+"""The claims of all VIPs: takes in events about claims, and knows for which claims there is something to do.
 
 `steps` says what one claim has to do next, `stages` which stages it goes through.
 """
@@ -16,9 +16,9 @@ from arpguard.core.ownership.waiting import Waiting
 
 
 class Claims:
-    """The state machines of all VIPs. `kept`: VIPs with an entry from the agent before this one, of the same epoch.
+    """The state machines of all VIPs. `kept`: VIPs with an entry, of the same epoch, from the previous agent.
 
-    `waiting`: which of them wait for a node, or a time.
+    `waiting`: which VIPs wait for a node, or a time.
     """
 
     def __init__(self, node: str, peers: Peers, kept: Iterable[Address]) -> None:

@@ -12,7 +12,7 @@ from arpguard.core.ownership.records import Effect, SetFence
 
 
 class Fence:
-    """The kernel's fence, and how far renewals and syncs allow it to go. `kept_ns`: as the last agent set it."""
+    """The kernel's fence, and how far renewals and syncs allow it to go. `kept_ns`: as the previous agent set it."""
 
     def __init__(self, kept_ns: int) -> None:
         self._told_ns = kept_ns

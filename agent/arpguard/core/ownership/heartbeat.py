@@ -1,4 +1,4 @@
-"""This node's heartbeat: what renews the right to answer, and what ends it.
+"""This node's heartbeat: what renews the right to answer, and what ends that right.
 
 Only an applied compare-and-swap that carried the epoch moves the fence on (`fence`). After any other
 outcome nothing is extended, and the agent reads the object: if it is no longer this node's, the agent gives up all and

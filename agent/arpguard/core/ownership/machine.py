@@ -3,7 +3,7 @@
 Every method is an event, and returns its effects in the order in which to perform them. Every effect that asks for
 something is answered by one event, whatever the outcome; only a probe may go unanswered, and no event answers the
 deletion of a heartbeat.
-Another part decides which VIPs this node should own, and says so by `want`.
+Another part decides which VIPs this node should own, and passes them to `want`.
 """
 
 from collections.abc import Callable, Iterable, Mapping

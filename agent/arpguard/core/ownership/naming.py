@@ -1,4 +1,4 @@
-"""This node's voucher: whom its heartbeat names, and what its kernel knows of that (V1, V2, V8 to V11, V15).
+"""This node's voucher: which node its heartbeat names, and what its kernel knows of that (V1, V2, V8 to V11, V15).
 
 The kernel gets a term only after an accepted write, or a read, has shown that the heartbeat names it, and loses it only
 after one has shown that the heartbeat names another or none. In between the kernel takes grants. So only the agent that

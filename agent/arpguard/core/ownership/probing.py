@@ -1,4 +1,4 @@
-"""Whether a host outside the cluster has a VIP: one question, one answer, and how long that counts."""
+"""Whether a host outside the cluster has a VIP: one question, one answer, and how long the answer counts."""
 
 from dataclasses import dataclass
 

@@ -303,12 +303,12 @@ class SetTerm:
 
 @dataclass(frozen=True, slots=True)
 class ClearTerm:
-    """Tell the kernel that no node vouches for this one: it answers by the API's fence alone."""
+    """Tell the kernel that no node vouches for this one: it answers by the API server's fence alone."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadTerm:
-    """Look what the kernel has of its voucher, and report `term_read`."""
+    """Read what the kernel has of its voucher, and report `term_read`."""
 
 
 @dataclass(frozen=True, slots=True)

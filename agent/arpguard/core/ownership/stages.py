@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 @dataclass(frozen=True, slots=True)
 class Idle:
-    """Not this node's; it may wait, or probe.
+    """The claim is not this node's; the node may wait, or probe.
 
     `not_before_ns`: write nothing before then, because writes have failed.
     """

@@ -57,7 +57,7 @@ _LEFT_OUT = {"links", "speakers", "vouching"}  # what heartbeats publish, and no
 
 
 class TracedOwnership(Ownership):
-    """The same protocol, and `tell` hears of every event before it has any effect."""
+    """The same protocol, but `tell` gets every event before the event has any effect."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Whether anything comes in over this node's link: if nothing does, no host on the segment can ask for its VIPs.
+"""Whether any frame arrives on this node's link: if none does, no host on the segment can ask for the node's VIPs.
 
 | what happened                                                    | what follows                                |
 | ---------------------------------------------------------------- | ------------------------------------------- |

@@ -1,4 +1,4 @@
-"""How long a voucher waits, and how much of that is margin: d and m (docs/vouching-rules.md, V12), and which fit."""
+"""How long a voucher waits, and how much of that is margin: d and m (docs/vouching-rules.md, V12); which pairs fit."""
 
 import re
 from dataclasses import dataclass

@@ -1,6 +1,6 @@
 """Which nodes may vouch for a node, and in which order: the next ones on a ring that is the same for all.
 
-Each node is followed by the next by a hash of their names, among those on its segment.
+The nodes of a segment are in the order of a hash of their names; each node is followed by the next one.
 """
 
 from collections.abc import Mapping

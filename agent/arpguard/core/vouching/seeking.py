@@ -74,7 +74,7 @@ class VoucherView:
 
 @dataclass(frozen=True, slots=True)
 class VoucherPlan:
-    """Whom to seek ("": nobody) and whom to name. `next_ns`: to be asked again by then.
+    """Which node to seek ("": none), and which to name. `next_ns`: when to ask again at the latest.
 
     `isolated`: nobody on its segment hears this node, which is reported. `doubted`: that may be so, and others are
     heard: this node is second choice as an owner.

@@ -25,7 +25,7 @@ _ENDS = {SeenBound: "bound seen", Decided: "term decided", EpochOver: "epoch ove
 
 
 class TracedVoucher(Voucher):
-    """The same voucher, and `tell` hears of what it decides before that is done.
+    """The same voucher, but `tell` gets each of its decisions before it takes effect.
 
     `heard_ns`: when the pong came that is passed on next, which only its caller knows.
     """

@@ -32,7 +32,7 @@ def clean_ns(environment: Mapping[str, str]) -> int:
 
 
 class Quarantine:
-    """Leaves something alone, for longer each time that it went wrong. `until_ns`: how long.
+    """Excludes something, for longer each time that it fails. `until_ns`: until when.
 
     Each time is twice as long as the one before, up to a longest one. After a calm of that length it is short again.
     """

@@ -38,7 +38,7 @@ class AnnouncerListener(Traffic, Protocol):
 
 
 class Announcers:
-    """Which node announces what, by the objects that other announcers write.
+    """Which node announces which address, by the objects that other announcers write.
 
     `left`: the nodes that the last agent followed, by address.
     """

@@ -1,4 +1,4 @@
-"""Why an agent of a DaemonSet has to stop: it asks the API server, or decides by what it saw if that refuses.
+"""Why an agent of a DaemonSet has to stop: it asks the API server or, if that refuses, decides by what it saw before.
 
 An uninstall removes the guard; a Pod that only restarts needs it: without it, the node would answer freely until
 the next agent runs, beside the VIPs' owners. So the guard goes only if something shows that arpguard is uninstalled.

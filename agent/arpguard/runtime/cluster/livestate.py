@@ -1,4 +1,4 @@
-"""What is known of the cluster, asked of those who know it: for readers, and for whoever judges rival claims."""
+"""What the agent's parts know of the cluster: for readers, and for the part that judges rival claims."""
 
 from collections import Counter
 from collections.abc import Mapping

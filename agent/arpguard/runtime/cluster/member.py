@@ -1,6 +1,6 @@
 """This node as a member of the cluster: which VIPs it wants to own, and when.
 
-It connects `objects` (what exists), `core.electing` (who should own what) and `leases` (who may).
+It connects `objects` (what exists), `core.electing` (which node should own what) and `leases` (which node may).
 """
 
 from collections import Counter
@@ -37,7 +37,7 @@ WANTED_AT_ONCE = 500
 
 
 class Membership:
-    """One agent's membership, made by `joining.join`. It asks `ownership` for all it needs of nodes and claims."""
+    """One agent's membership, made by `joining.join`. It asks `ownership` about nodes and claims."""
 
     def __init__(
         self,

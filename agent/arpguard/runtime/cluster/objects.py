@@ -35,7 +35,7 @@ _QUICK_PACE = Pace(cap_s=2.0)
 
 @dataclass(frozen=True, slots=True)
 class AgentIdentity:
-    """Who this agent is in the cluster. `configmap` is a name in `namespace`; empty: there is none."""
+    """This agent's identity in the cluster. `configmap` is a name in `namespace`; empty: there is none."""
 
     node: str
     namespace: str

@@ -1,4 +1,4 @@
-"""The claim protocol's requests, at a pace that the API server can take, and how renewals went."""
+"""The claim protocol's requests, at a pace that the API server can sustain, and the outcomes of renewals."""
 
 import asyncio
 import logging
@@ -169,7 +169,7 @@ async def _pause_if_refused(outcome: Written) -> None:
 
 
 class Renewals:
-    """How renewals went: logs once when they fail, and once when they succeed again.
+    """The outcomes of renewals: logs once when they fail, and once when they succeed again.
 
     `renewed_ns` (boot clock): when the last one that was applied was sent; `lost`: why they fail, empty if they do not.
     """

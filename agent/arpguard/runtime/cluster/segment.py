@@ -1,4 +1,4 @@
-"""Asks the segment which other host has a VIP."""
+"""Asks on the segment which other host has a VIP."""
 
 from arpguard.addresses import Address, MacAddress
 from arpguard.clock import boot_ns

@@ -1,4 +1,4 @@
-"""Who has each elected VIP, and keeps this node's kernel up to date with that."""
+"""Which node has each elected VIP; keeps this node's kernel up to date with that."""
 
 import asyncio
 from collections.abc import Collection, Iterable, Iterator, Mapping

@@ -10,7 +10,7 @@ from arpguard.runtime.tracefile import TraceFile
 
 
 class TracedLeases(Leases):
-    """The same, and every effect is in the trace once it is performed."""
+    """The same, but writes every effect into the trace once it is performed."""
 
     def __init__(self, trace: TraceFile, *parts: Any) -> None:
         super().__init__(*parts)

@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 
 class Traffic(Protocol):
-    """What passes this node's guard, and which part of the agent wants to know."""
+    """Which frames pass this node's guard, and which part of the agent needs to know."""
 
     def frames(self, vips: Iterable[Address]) -> Counter[Reason]:
         """How many frames of VIPs were judged for each reason, on all links."""
@@ -28,7 +28,7 @@ class Traffic(Protocol):
 
 
 class Witness:
-    """Watches the Services that objects name this node for, among others."""
+    """Watches the Services for which objects name this node, possibly among other nodes."""
 
     def __init__(self, node: str, steering: Steering, traffic: Traffic) -> None:
         self._node = node

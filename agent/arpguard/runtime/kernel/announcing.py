@@ -19,7 +19,7 @@ BURST, LINE_INTERVAL_NS = 200, NS_PER_S // 10  # of lines in the log
 
 
 class Announcing:
-    """Sends what is due by the schedule; whoever adds to that wakes it."""
+    """Sends what is due by the schedule; whatever adds to the schedule wakes this."""
 
     def __init__(
         self, schedule: AnnouncementSchedule, speaking: Speaking, listening: Listening, socket: AnnouncementSocket

@@ -1,4 +1,4 @@
-"""Joins the solicited-node groups of this node's IPv6 VIPs: otherwise no solicitation for them may arrive."""
+"""Joins the solicited-node groups of this node's IPv6 VIPs: otherwise solicitations for these VIPs may not arrive."""
 
 import asyncio
 from collections.abc import Sequence

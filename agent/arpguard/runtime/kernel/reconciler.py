@@ -49,7 +49,7 @@ log = logging.getLogger(__name__)
 
 
 class SmallPass(Enum):
-    """Whether a few changes were written by themselves, or more has to be done for them."""
+    """Whether a small pass has written the changes, or they need a whole pass."""
 
     DONE = "done"
     NEEDS_WHOLE = "needs a whole pass"

@@ -1,6 +1,6 @@
 """One map of the kernel, and what is pending for it. In a running agent nothing else writes to it.
 
-Here the reconciler reads back what it has written; `node` reads the same map for those who ask.
+Through this, the reconciler reads back what it has written; `node` reads the same map to answer questions.
 """
 
 from collections.abc import Iterable, Mapping

@@ -42,7 +42,7 @@ class VouchingMaps:
 
 
 class TermWriter:
-    """The one writer of the `vouching` map. It has the same term on all guarded links, or none.
+    """The only writer of the `vouching` map, which has the same term on all guarded links, or none.
 
     In a term that counts, grants bind this node. The other kind is a trial: the kernel answers pings, without any other
     effect. `problem`: why the kernel has another one than it should, which every pass tries to change; a kernel

@@ -1,6 +1,6 @@
-"""The loop of the voucher's process: one thread, which pings, grants and decides, and takes commands of the agent.
+"""The loop of the voucher's process: one thread, which pings, grants and decides, and takes commands from the agent.
 
-The process sends the agent the current state of each term, not every event: a slow agent reads the latest state.
+The process sends the agent the current state of each term, not every event, so a slow agent reads the latest state.
 """
 
 import select

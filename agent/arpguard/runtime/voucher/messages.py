@@ -11,7 +11,7 @@ from arpguard.core.vouching.voucher import AdoptedTerm, Exchange, TermReport
 
 
 class Priority(Enum):
-    """How the kernel schedules the voucher's process, from the best on."""
+    """How the kernel schedules the voucher's process, best first."""
 
     REAL_TIME = "SCHED_RR"
     NICE = "nice"
@@ -19,7 +19,7 @@ class Priority(Enum):
 
 
 class Phase(Enum):
-    """How far the voucher is with a term. All but the first are final."""
+    """How far the voucher has come with a term. All phases but the first are final."""
 
     VOUCHING = "vouching"
     DECIDED = "decided"  # the node is dead, and its heartbeat may be revoked (V7)

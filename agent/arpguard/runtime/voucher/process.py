@@ -1,4 +1,4 @@
-"""The voucher's process, as the agent sees it: started, told what to do, listened to, ended."""
+"""The voucher's process, as the agent sees it: the agent starts it, sends it commands, reads its news, ends it."""
 
 import socket
 import subprocess
@@ -15,7 +15,7 @@ MODULE = "arpguard.runtime.voucher"
 
 
 class VoucherProcess:
-    """A running process. It ends with this one, however that ends: the kernel kills it (PR_SET_PDEATHSIG).
+    """A running process. It ends when this process ends, in whatever way: the kernel kills it (PR_SET_PDEATHSIG).
 
     It has the agent's lock as well, so no other agent starts while this process may still grant (V16).
 
