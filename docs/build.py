@@ -1,7 +1,7 @@
 """Builds the documentation site into dist/site: `make docs`. A warning is an error.
 
-The pages are Markdown files all over the repository. They are staged in folders as there, so that their links lead
-where they lead in the repository; a link to a folder, which no site has, becomes its text.
+The pages are Markdown files all over the repository. They are staged in the same folders, so that their links
+lead where they lead in the repository; a link to a folder, which the site does not have, becomes plain text.
 """
 
 import os
