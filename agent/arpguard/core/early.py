@@ -1,8 +1,8 @@
 """What is closed at boot, before this node's agent runs: the configuration of `arpguard early`, which the agent writes.
 
 It names links that exist before the network is set up: NICs, and for a bridge, bond or team its NICs, through which all
-its frames come. A container's port of a bridge comes later, and is not named. This node's own addresses, which no link
-has yet, are listed as exceptions.
+its frames arrive. A container's port of a bridge appears later, and is not named. This node's own addresses, which no
+link has yet, are listed as exceptions.
 """
 
 import json

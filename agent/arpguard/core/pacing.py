@@ -1,8 +1,8 @@
-"""How fast to send requests to the API server: as fast as it answers (AIMD, RFC 5681 3.1).
+"""How fast to send requests to the API server: as fast as it answers them (AIMD, RFC 5681 3.1).
 
-Requests that the server cannot serve at once queue there in front of heartbeats. So if it answers slowly, or refuses,
-fewer are sent at a time; if even a single one is slow, there is a pause after each. An old pace means nothing: after a
-rest the search starts over (RFC 5681 4.1).
+Requests that the server cannot serve at once queue there in front of heartbeats. So if it answers slowly, or refuses
+requests, fewer are sent at a time; if even single requests are slow, there is a pause after each. An old pace means
+nothing: after a rest the search for a pace starts over (RFC 5681 4.1).
 """
 
 from dataclasses import dataclass

@@ -32,7 +32,7 @@ _COOKED = (LINKTYPE_SLL, LINKTYPE_SLL2)
 class ReplayScene:
     """The node to replay for, and what replay assumes.
 
-    `owners`: who owns VIPs that are elected, and what no file names. `macs`: whose they are; a node's first is its
+    `owners`: of elected VIPs, which no file names. `macs`: with the nodes that have them; a node's first is its
     link's. `addresses`: this node's own on the link. `link` and `vlan` choose from the capture; empty and None: all.
     """
 

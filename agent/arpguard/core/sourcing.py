@@ -7,7 +7,7 @@ config, Service --> offers: what each source asks for, a bid for each address
                        |
    slices, others' --> sourcing: on which nodes; the index of all bids by address
      announcements     |
-                     bids.decide: whose each address is, by the bids for it alone
+                     bids.decide: the owner of each address, by the bids for it alone
                        |
                        +--> Collected: VIPs; telling: problems and Events; origins: why, for one who asks
 ```
@@ -42,7 +42,7 @@ _NOTHING = Avoided()
 class Collected:
     """The result of all sources. `vips` is the same object while nothing in it has changed; do not modify it.
 
-    `undecided`: elected VIPs whose nodes are not known until EndpointSlices have been read: nobody takes them, and
+    `undecided`: elected VIPs whose nodes are not known until EndpointSlices have been read: no node takes them, and
     holders keep them. `notices` are the same on every node, and one node posts them; `own_notices` are this node's.
     `needs_slices`: whether EndpointSlices have to be watched. `follows`: the Services that follow another announcer.
     """

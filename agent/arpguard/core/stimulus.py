@@ -18,7 +18,7 @@ from arpguard.wire.ndp import (
 
 
 class Operation(Enum):
-    """What a host does with an address, and whether that comes in or goes out."""
+    """What a host does with an address, and whether the frame comes in or goes out."""
 
     meaning: str  # in words
 

@@ -65,7 +65,7 @@ class Conflicts:
 
 
 class ClaimLog:
-    """Remembers recent claims: the same claim is news once a minute, and at most ten claims are in a second.
+    """Remembers recent claims: the same claim is logged once a minute, and at most ten claims are logged in a second.
 
     The first claim to a VIP within a minute does not count against that limit: a thousand senders that claim one VIP
     do not hide the one that claims another.

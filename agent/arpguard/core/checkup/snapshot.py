@@ -39,7 +39,7 @@ NOT_ASKED = Unread("the doctor did not ask")
 
 @dataclass(frozen=True, slots=True)
 class AttachedProgram:
-    """A BPF program on a link. `place` is its position at the hook, 0 first; `pin_dir`: whose guard it belongs to.
+    """A BPF program on a link. `place` is its position at the hook, 0 first; `pin_dir`: of the guard that has it.
 
     `hook` is "tcx ingress", "tcx egress", "clsact ingress", "clsact egress" or "xdp".
     """
@@ -145,7 +145,7 @@ class Rival:
 
 @dataclass(frozen=True, slots=True)
 class AgentWord:
-    """What the running agent says about itself. `lacks_right`: to the Secret of vouching, which nobody asked for."""
+    """What the running agent says about itself. `lacks_right`: to vouching's Secret; vouching is only a default."""
 
     node: str
     problems: tuple[str, ...] = ()

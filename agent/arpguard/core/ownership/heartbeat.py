@@ -2,7 +2,7 @@
 
 Only an applied compare-and-swap that carried the epoch moves the fence on (`fence`). After any other
 outcome nothing is extended, and the agent reads the object: if it is no longer this node's, the agent gives up all and
-starts over in a new epoch. `lease` decides which lease a renewal publishes, and `naming` whom it names as voucher.
+starts over in a new epoch. `lease` decides which lease a renewal publishes, and `naming` which voucher it names.
 """
 
 from collections.abc import Callable

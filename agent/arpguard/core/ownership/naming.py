@@ -33,7 +33,7 @@ LOOK_NS = 100 * NS_PER_MS
 class Naming:
     """`named`: by the heartbeat, as the last accepted write or read showed. `kernel`: as of the last look.
 
-    `adopts`: until the agent says whom to name, the node keeps the voucher that the previous agent named; else none.
+    `adopts`: until the agent says which node to name, the voucher that the previous agent named stays; else none.
     `unbinds`: how often the node un-bound; `revocations`: how often an epoch ended in which the kernel was bound.
     `unheard`: when it un-bound last, pings came but no grants, and the API server answered: others may not hear this
     node. `is_behind`: the voucher grants, but does not renew, so it could not revoke this node (V19).

@@ -1,4 +1,4 @@
-"""The other nodes' heartbeats: who is alive, whose claims are void, and the revocation of silent nodes.
+"""The other nodes' heartbeats: which nodes are alive, which claims are void, and the revocation of silent nodes.
 
 Only changes count, by this node's own clock: it never compares times that others wrote.
 

@@ -47,7 +47,7 @@ class PublishedLink:
 
 @dataclass(frozen=True, slots=True)
 class PublishedVouching:
-    """What a node that takes part in vouching tells the others, which binds no node: whom it seeks as its voucher.
+    """What a node that takes part in vouching tells the others, without binding any: which voucher it seeks.
 
     `accepts`: the nodes that it would vouch for, because their trials went well, and the least d of each (nanoseconds).
     `doubted`: the others may not hear it, so that any other node is a better owner.
@@ -72,7 +72,7 @@ class Published:
 
 @dataclass(frozen=True, slots=True)
 class NamedVoucher:
-    """The node that vouches for another one, as that one's heartbeat names it: in one instance, epoch and term.
+    """A node's voucher, as the node's heartbeat names it: a node in one instance, epoch and term.
 
     `term`: a UUID that is used once. Only this voucher revokes the node before its lease is over: it does so
     `d_ns` after it granted last, and each grant lets the kernel answer for `d_ns - m_ns`.
@@ -156,7 +156,7 @@ class Claim:
     """The Lease `vip.<address>`.
 
     `epoch`: the holder's; of a released claim the one in which it was claimed, if that was over by then, else "".
-    `deleting`: somebody deleted it, and its finalizer holds it. `external`: the MAC of a host outside the cluster
+    `deleting`: it was deleted, and its finalizer keeps it. `external`: the MAC of a host outside the cluster
     that has the VIP, "" where there is none. `transitions`: how often the holder changed, for people. `holder_uid`: the
     uid of the holder's heartbeat, "" where the claim does not say.
     `unreadable`: why it cannot be understood. Such a claim is neither free nor void.
@@ -240,8 +240,8 @@ class ReadHeartbeat:
 class WriteClaim:
     """Create (`version` None) or replace a claim; `holder` empty releases it, with `external` to a host outside.
 
-    `let_go`: takes the finalizer off a claim that is being deleted, so that it goes. `epoch`, `holder_uid`: as in
-    Claim.
+    `let_go`: removes the finalizer of a claim that is being deleted, so that it vanishes.
+    `epoch`, `holder_uid`: as in Claim.
     """
 
     vip: Address

@@ -1,4 +1,4 @@
-"""Whether this node may rely on its voucher: one whose agent does not renew still grants, but cannot revoke it (V19).
+"""Whether this node may rely on its voucher: one whose agent does not renew still grants, but cannot revoke (V19).
 
 The voucher's process and kernel grant for as long as its own right lasts. If this node died then, no node would notice
 before the end of its long lease. No watch shows the renewals of a bound node, so this node reads its voucher's

@@ -1,11 +1,11 @@
-"""Revocations that wait for no lease: of a node by its voucher (V7), and of one whose voucher is over (V17).
+"""Revocations that wait for no lease: of a node by its voucher (V7), and of a node whose voucher has ended (V17).
 
-A voucher is over when its heartbeat has another epoch, or another instance, than a node's heartbeat names: it grants
+A voucher has ended when its heartbeat has another epoch, or another instance, than a node's heartbeat names: it grants
 nothing more. Any node that has read that may revoke the node d later, if its heartbeat says "bound". So a node that
 dies with its voucher is replaced after 2d, and so on along the chain: a revoked node vouches for no other any more.
 
-The node that ended the voucher's epoch goes first. The others know as much, and look again after a while: a node that
-lives has another voucher by then.
+The node that ended the voucher's epoch goes first. The others know the same, and look again after a while: by then, a
+node that lives has another voucher.
 """
 
 from collections.abc import Iterable

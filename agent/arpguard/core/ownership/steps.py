@@ -1,7 +1,7 @@
 """The steps of one claim: what to do about a VIP now, and which stage that leads to.
 
 `stages` has the table of a claim's moves. A claim is free when it is missing, released, void, or this node's own.
-Unless its holder answered until a moment ago (it has released the claim, or its voucher told of its death), this node
+Unless its holder answered until a moment ago (it has released the claim, or its voucher reported its death), this node
 probes for a host outside that has the VIP before it takes the claim (`probing`). If there is one, the claim says so,
 and no node takes it until that host is silent. Each node writes such an answer only once: two nodes that hear two hosts
 would correct each other forever.

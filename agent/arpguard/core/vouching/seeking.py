@@ -55,11 +55,11 @@ class VoucherChoice:
 
 @dataclass(frozen=True, slots=True)
 class VoucherView:
-    """What a decision depends on. `choices`: in order of preference (`ring`), empty where nobody may be named.
+    """What a decision depends on. `choices`: in order of preference (`ring`), empty if no node may be named.
 
     `node`: this one. `named`, `bound`: as the heartbeat and the kernel are. `unbinds`, `revocations`: how often that
-    happened so far, and `unheard` of the last un-bind (`Naming`). `others_bound`: some node besides has a voucher. While the API server does not take
-    this node's renewals, nothing is decided.
+    happened so far, and `unheard` of the last un-bind (`Naming`). `others_bound`: some node besides has a
+    voucher. While the API server does not take this node's renewals, nothing is decided.
     """
 
     choices: tuple[VoucherChoice, ...]
@@ -76,8 +76,8 @@ class VoucherView:
 class VoucherPlan:
     """Which node to seek ("": none), and which to name. `next_ns`: when to ask again at the latest.
 
-    `isolated`: nobody on its segment hears this node, which is reported. `doubted`: that may be so, and others are
-    heard: this node is second choice as an owner.
+    `isolated`: no node on its segment hears this node, which is reported. `doubted`: that may be so, and others are
+    heard: any other node is a better owner.
     """
 
     seeks: str = ""

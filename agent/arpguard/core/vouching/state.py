@@ -25,7 +25,7 @@ class VouchedNode:
 
 @dataclass(frozen=True, slots=True)
 class VouchingState:
-    """`voucher`: the node that vouches for this one ("": none), since `since_ns` (boot clock); `seeks`: whom it seeks.
+    """`voucher`: the node that vouches for this one ("": none), since `since_ns` (boot clock); `seeks`: which it seeks.
 
     `bound`: this node's kernel answers only as long as grants arrive. `expected`: another node might vouch for
     this one, which may own VIPs and enforces. `isolated`: no node that was sought hears this one, although it reaches

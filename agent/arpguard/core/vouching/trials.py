@@ -1,6 +1,6 @@
 """Trials: for which nodes this one would vouch, as pings and pongs without grants have shown, and with which d.
 
-A node says in its heartbeat whom it seeks as its voucher, and its kernel answers the pings of their trial. Both compute
+A node says in its heartbeat which voucher it seeks, and its kernel answers the pings of their trial. Both compute
 its term from what both heartbeats say, so no node has to publish it. A trial grants nothing, and revokes no node.
 
 The sought node accepts once a minute went by without a gap that is too long for the slowest profile, and the two clocks

@@ -1,6 +1,6 @@
 """How a node joins: it reads its own heartbeat, which decides whether it keeps the entries that the last agent left.
 
-Entries that are still this node's stay in the kernel; the others go.
+Entries that are still this node's stay in the kernel; joining removes the others.
 """
 
 import asyncio

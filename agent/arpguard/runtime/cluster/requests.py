@@ -36,7 +36,7 @@ UNREACHABLE_S = 2.0
 class Requests:
     """One node's requests. `hearts` has a connection of its own: no renewal waits behind claims.
 
-    Nor do many claims queue at the server in front of one: `pacing` limits claims, while renewals are sent at once.
+    Nor do many claims queue at the server in front of a renewal: `pacing` limits claims, but renewals are sent at once.
     """
 
     def __init__(self, node: str, hearts: Records, others: Records) -> None:

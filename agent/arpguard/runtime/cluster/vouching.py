@@ -1,7 +1,7 @@
 """Vouching on this node: which voucher its heartbeat names, which it seeks, and what it tells the others about that.
 
-`core/vouching/seeking` decides whom to seek, and `core/ownership` what the heartbeat names. What this node does for
-others is in `granting`.
+`core/vouching/seeking` decides which node to seek, and `core/ownership` what the heartbeat names. What this node does
+for others is in `granting`.
 """
 
 import asyncio
