@@ -236,8 +236,8 @@ class Vouching:
             )
         if self._plan.doubted and not self._plan.isolated:
             yield (
-                "vouching: the voucher did not hear this node's frames; other nodes are preferred as owners of VIPs until "
-                "one of them hears this node again"
+                "vouching: the voucher did not hear this node's frames; other nodes are preferred as owners of VIPs "
+                "until one of them hears this node again"
             )
         if self._plan.isolated:
             yield (
