@@ -91,7 +91,10 @@ def _link(name: str) -> str:
 
 def _plain(comment: list[str]) -> str:
     """A comment in one line of Markdown; an indented line of it is an error and when it comes."""
-    lines = [re.sub(r"^  ([A-Z_]+)  +", r"`\1`: ", line) for line in comment]
-    text = " ".join(lines).replace("|", "\\|").replace("<", "&lt;")
-    text = re.sub(r"(?<!return)[.;]? (?=`[A-Z_]+`: )", "; ", text)
-    return " ".join(re.sub(r" (?=Never INTERNAL)", ". ", text).split())
+    found = [re.fullmatch(r"  ([A-Z_]+)  +(.*)", line) for line in comment]
+    errors = ", ".join(f"`{error[1]}` ({error[2]})" for error in found if error)
+    first = next((number for number, error in enumerate(found) if error), len(comment))
+    before, after = comment[:first], [line for line, error in zip(comment, found, strict=True) if not error][first:]
+    if errors:
+        errors = f"{errors}." if before[-1].endswith("return") else f"Errors: {errors}."
+    return " ".join(" ".join([*before, errors, *after]).replace("|", "\\|").replace("<", "&lt;").split())

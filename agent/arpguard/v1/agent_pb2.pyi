@@ -3,8 +3,9 @@
 isort:skip_file
 The API of the arpguard agent: who answers for a virtual IP (VIP), why, and what this node just did.
 
-It changes nothing. MAC addresses are text such as "02:00:00:00:00:01", IP addresses are written as in RFC 5952.
+No method changes anything. MAC addresses are text such as "02:00:00:00:00:01", IP addresses are text as in RFC 5952.
 The kernel stamps decisions with the boot clock; the agent turns the stamps into Timestamps when it makes a message.
+An epoch is a UUID; the kernel and this API use a number in its place, the first 8 bytes of the UUID (never 0).
 """
 
 from collections import abc as _abc
@@ -33,7 +34,7 @@ class _ModeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Mode.ValueType],
     DESCRIPTOR: _descriptor.EnumDescriptor
     MODE_UNSPECIFIED: _Mode.ValueType  # 0
     MODE_OBSERVE: _Mode.ValueType  # 1
-    """Decide, count and report; touch nothing."""
+    """Decide, count and report; let every frame pass."""
     MODE_ENFORCE: _Mode.ValueType  # 2
     """Carry out the verdicts: answer and suppress."""
 
@@ -42,7 +43,7 @@ class Mode(_Mode, metaclass=_ModeEnumTypeWrapper):
 
 MODE_UNSPECIFIED: Mode.ValueType  # 0
 MODE_OBSERVE: Mode.ValueType  # 1
-"""Decide, count and report; touch nothing."""
+"""Decide, count and report; let every frame pass."""
 MODE_ENFORCE: Mode.ValueType  # 2
 """Carry out the verdicts: answer and suppress."""
 Global___Mode: _TypeAlias = Mode  # noqa: Y015
@@ -57,13 +58,13 @@ class _KindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Kind.ValueType],
     KIND_OWNED: _Kind.ValueType  # 1
     """This node."""
     KIND_FOREIGN: _Kind.ValueType  # 2
-    """Another node, or another link of this one."""
+    """Another node, or this node on another link."""
     KIND_EXTERNAL: _Kind.ValueType  # 3
     """A host outside the cluster."""
     KIND_UNCLAIMED: _Kind.ValueType  # 4
     """No host yet."""
     KIND_DELEGATED: _Kind.ValueType  # 5
-    """Another program on this node."""
+    """This node, by another program that answers there."""
     KIND_CLOSED: _Kind.ValueType  # 6
     """Used only in decisions: the address has no entry, and its range is closed (`unknown: suppress`)."""
     KIND_OPEN: _Kind.ValueType  # 7
@@ -76,13 +77,13 @@ KIND_UNSPECIFIED: Kind.ValueType  # 0
 KIND_OWNED: Kind.ValueType  # 1
 """This node."""
 KIND_FOREIGN: Kind.ValueType  # 2
-"""Another node, or another link of this one."""
+"""Another node, or this node on another link."""
 KIND_EXTERNAL: Kind.ValueType  # 3
 """A host outside the cluster."""
 KIND_UNCLAIMED: Kind.ValueType  # 4
 """No host yet."""
 KIND_DELEGATED: Kind.ValueType  # 5
-"""Another program on this node."""
+"""This node, by another program that answers there."""
 KIND_CLOSED: Kind.ValueType  # 6
 """Used only in decisions: the address has no entry, and its range is closed (`unknown: suppress`)."""
 KIND_OPEN: Kind.ValueType  # 7
@@ -97,7 +98,7 @@ class _VerdictEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Verdict.Value
     DESCRIPTOR: _descriptor.EnumDescriptor
     VERDICT_UNSPECIFIED: _Verdict.ValueType  # 0
     VERDICT_PASS: _Verdict.ValueType  # 1
-    """The frame passes; a claim that is an ARP request passes as a reply with the same content."""
+    """The frame passes; a claim in an ARP request passes as an ARP reply with the same addresses."""
     VERDICT_ANSWER: _Verdict.ValueType  # 2
     """The guard sends the answer, and the kernel never sees the question."""
     VERDICT_SUPPRESS: _Verdict.ValueType  # 3
@@ -105,16 +106,16 @@ class _VerdictEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Verdict.Value
     VERDICT_REWRITE: _Verdict.ValueType  # 4
     """The frame leaves with the link's own address in place of the VIP."""
     VERDICT_CONFLICT: _Verdict.ValueType  # 5
-    """Another host claims the VIP: reported, and dropped."""
+    """Another host claims the VIP: the frame is reported, and dropped."""
     VERDICT_REPORT: _Verdict.ValueType  # 6
-    """A host claims the VIP, and the guard does not know the owner's MAC: reported, and passed."""
+    """A host claims the VIP, and the guard does not know the owner's MAC: the frame is reported, and passes."""
 
 class Verdict(_Verdict, metaclass=_VerdictEnumTypeWrapper):
     """What happens to a frame; in observe mode, what would have happened."""
 
 VERDICT_UNSPECIFIED: Verdict.ValueType  # 0
 VERDICT_PASS: Verdict.ValueType  # 1
-"""The frame passes; a claim that is an ARP request passes as a reply with the same content."""
+"""The frame passes; a claim in an ARP request passes as an ARP reply with the same addresses."""
 VERDICT_ANSWER: Verdict.ValueType  # 2
 """The guard sends the answer, and the kernel never sees the question."""
 VERDICT_SUPPRESS: Verdict.ValueType  # 3
@@ -122,9 +123,9 @@ VERDICT_SUPPRESS: Verdict.ValueType  # 3
 VERDICT_REWRITE: Verdict.ValueType  # 4
 """The frame leaves with the link's own address in place of the VIP."""
 VERDICT_CONFLICT: Verdict.ValueType  # 5
-"""Another host claims the VIP: reported, and dropped."""
+"""Another host claims the VIP: the frame is reported, and dropped."""
 VERDICT_REPORT: Verdict.ValueType  # 6
-"""A host claims the VIP, and the guard does not know the owner's MAC: reported, and passed."""
+"""A host claims the VIP, and the guard does not know the owner's MAC: the frame is reported, and passes."""
 Global___Verdict: _TypeAlias = Verdict  # noqa: Y015
 
 class _Hook:
@@ -192,7 +193,7 @@ class _ReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Reason.ValueTy
     REASON_UNVOUCHED: _Reason.ValueType  # 36
 
 class Reason(_Reason, metaclass=_ReasonEnumTypeWrapper):
-    """Why a frame got its verdict; docs/reasons.md has the meanings. The numbers are the same everywhere."""
+    """Why a frame got its verdict; docs/reasons.md has the meanings. Programs, metrics and this API use the same numbers."""
 
 REASON_UNSPECIFIED: Reason.ValueType  # 0
 REASON_NOT_GUARDED: Reason.ValueType  # 1
@@ -243,34 +244,34 @@ class _OperationEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Operation.V
     OPERATION_REQUEST: _Operation.ValueType  # 1
     """In: a host asks who has the address."""
     OPERATION_PROBE: _Operation.ValueType  # 2
-    """In: a host asks without an address of its own, to find out if it is free (RFC 5227, RFC 4862)."""
+    """In: a host asks without a sender address, to find out whether the address is free (RFC 5227, RFC 4862)."""
     OPERATION_REPLY: _Operation.ValueType  # 3
     """In: a host replies to this node that it has the address."""
     OPERATION_ANNOUNCEMENT: _Operation.ValueType  # 4
     """In: a host announces to all that it has the address."""
     OPERATION_OUT_REQUEST: _Operation.ValueType  # 5
-    """Out: this node asks for a neighbour, with the address as its own (spa)."""
+    """Out: this node asks for a neighbour, with the address as the sender's (spa)."""
     OPERATION_OUT_REPLY: _Operation.ValueType  # 6
     """Out: this node replies that the address is its own."""
     OPERATION_OUT_ANNOUNCEMENT: _Operation.ValueType  # 7
     """Out: this node announces that the address is its own."""
 
 class Operation(_Operation, metaclass=_OperationEnumTypeWrapper):
-    """What a host does with an address, which selects the frame to explain: ARP for IPv4 (RFC 826), neighbour discovery
-    for IPv6 (RFC 4861).
+    """What a host does with an address; this selects the frame to explain: ARP for IPv4 (RFC 826), neighbour discovery for
+    IPv6 (RFC 4861).
     """
 
 OPERATION_UNSPECIFIED: Operation.ValueType  # 0
 OPERATION_REQUEST: Operation.ValueType  # 1
 """In: a host asks who has the address."""
 OPERATION_PROBE: Operation.ValueType  # 2
-"""In: a host asks without an address of its own, to find out if it is free (RFC 5227, RFC 4862)."""
+"""In: a host asks without a sender address, to find out whether the address is free (RFC 5227, RFC 4862)."""
 OPERATION_REPLY: Operation.ValueType  # 3
 """In: a host replies to this node that it has the address."""
 OPERATION_ANNOUNCEMENT: Operation.ValueType  # 4
 """In: a host announces to all that it has the address."""
 OPERATION_OUT_REQUEST: Operation.ValueType  # 5
-"""Out: this node asks for a neighbour, with the address as its own (spa)."""
+"""Out: this node asks for a neighbour, with the address as the sender's (spa)."""
 OPERATION_OUT_REPLY: Operation.ValueType  # 6
 """Out: this node replies that the address is its own."""
 OPERATION_OUT_ANNOUNCEMENT: Operation.ValueType  # 7
@@ -287,11 +288,11 @@ class _FateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Fate.ValueType],
     FATE_PASSED: _Fate.ValueType  # 1
     """It passes unchanged."""
     FATE_DROPPED: _Fate.ValueType  # 2
-    """It is gone."""
+    """It is dropped."""
     FATE_ANSWERED: _Fate.ValueType  # 3
-    """It is turned into the answer and sent back."""
+    """It is turned into the answer, and sent back."""
     FATE_CHANGED: _Fate.ValueType  # 4
-    """It passes, changed."""
+    """It is changed, and passes."""
 
 class Fate(_Fate, metaclass=_FateEnumTypeWrapper):
     """What becomes of a frame."""
@@ -300,16 +301,16 @@ FATE_UNSPECIFIED: Fate.ValueType  # 0
 FATE_PASSED: Fate.ValueType  # 1
 """It passes unchanged."""
 FATE_DROPPED: Fate.ValueType  # 2
-"""It is gone."""
+"""It is dropped."""
 FATE_ANSWERED: Fate.ValueType  # 3
-"""It is turned into the answer and sent back."""
+"""It is turned into the answer, and sent back."""
 FATE_CHANGED: Fate.ValueType  # 4
-"""It passes, changed."""
+"""It is changed, and passes."""
 Global___Fate: _TypeAlias = Fate  # noqa: Y015
 
 @_typing.final
 class ReasonCount(_message.Message):
-    """How many frames had a reason. Exact: every decision is counted, also those that were not reported."""
+    """How many frames had a reason. The counts are exact: they include decisions that were not reported."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -320,7 +321,7 @@ class ReasonCount(_message.Message):
     enforced: _builtins.int
     """Decisions that were carried out."""
     observed: _builtins.int
-    """Decisions that were only observed."""
+    """Decisions in observe mode, which were only counted."""
     def __init__(
         self,
         *,
@@ -355,12 +356,12 @@ class Link(_message.Message):
     mac: _builtins.str
     up: _builtins.bool
     device_kind: _builtins.str
-    """What kind of device: "veth", "bridge", "bond"...; empty for hardware."""
+    """The kernel's kind of device: "veth", "bridge", "bond"...; empty for hardware."""
     vips: _builtins.int
     """How many VIPs are guarded here."""
     @_builtins.property
     def addresses(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Its addresses with prefix length."""
+        """Its addresses, with prefix lengths."""
 
     @_builtins.property
     def attachments(self) -> _containers.RepeatedCompositeFieldContainer[Global___Attachment]: ...
@@ -415,8 +416,8 @@ Global___Attachment: _TypeAlias = Attachment  # noqa: Y015
 
 @_typing.final
 class EventAccount(_message.Message):
-    """The kernel's account of its reports of decisions: each is delivered, limited or lost. The counters of decisions
-    include them all.
+    """The kernel's account of its reports of decisions: each report is delivered, limited or lost. The counters of
+    decisions include every decision.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -426,9 +427,9 @@ class EventAccount(_message.Message):
     LOST_FIELD_NUMBER: _builtins.int
     RECEIVED_FIELD_NUMBER: _builtins.int
     delivered: _builtins.int
-    """Written to the ring buffer, since the buffer was made."""
+    """Reports written to the ring buffer, since the buffer was made."""
     limited: _builtins.int
-    """Kept back by the rate limit."""
+    """Withheld by the rate limit."""
     lost: _builtins.int
     """Not written, because the ring buffer was full."""
     received: _builtins.int
@@ -490,16 +491,16 @@ class Config(_message.Message):
     LOAD_TIME_FIELD_NUMBER: _builtins.int
     PROBLEMS_FIELD_NUMBER: _builtins.int
     source: _builtins.str
-    """Where it was read from: a file, or "ConfigMap NAMESPACE/NAME"."""
+    """Where the agent read it: a file, or "ConfigMap NAMESPACE/NAME"."""
     generation: _builtins.int
-    """Counts the configurations that were applied since the agent started; 1 is the first."""
+    """How many configurations the agent has applied since it started, this one included."""
     @_builtins.property
     def load_time(self) -> _timestamp_pb2.Timestamp:
         """When the agent applied it."""
 
     @_builtins.property
     def problems(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Why a later edit was not applied; empty when the latest is in force."""
+        """Why the agent did not apply a later edit; empty when the latest edit is in force."""
 
     def __init__(
         self,
@@ -519,9 +520,9 @@ Global___Config: _TypeAlias = Config  # noqa: Y015
 
 @_typing.final
 class Lease(_message.Message):
-    """The lease by which this node may answer for elected VIPs; the kernel enforces its end for every frame.
-    In a large cluster it is longer than configured, so that all renewals together stay few.
-    A node that is bound to a voucher, or has nothing to hold or claim, has a longer lease than this one.
+    """The lease by which this node may answer for elected VIPs; the kernel checks for every frame that it has not ended.
+    In a large cluster it is longer than configured, so that the renewals of all nodes together stay few.
+    While a node is bound to a voucher, or holds and claims nothing, its lease is longer than this one.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -542,7 +543,7 @@ class Lease(_message.Message):
 
     @_builtins.property
     def margin(self) -> _duration_pb2.Duration:
-        """How long before the end of the lease the kernel stops answering."""
+        """How long before the end of the lease the node's kernel stops answering."""
 
     def __init__(
         self,
@@ -580,7 +581,7 @@ class Kubernetes(_message.Message):
         STATE_FOLLOWING: Kubernetes._State.ValueType  # 3
         """The agent watches all objects that it needs."""
         STATE_LOST: Kubernetes._State.ValueType  # 4
-        """A watch is lost: what the agent knows of these objects is going stale."""
+        """A watch is lost: what the agent knows about objects of that kind is going stale."""
 
     class State(_State, metaclass=_StateEnumTypeWrapper): ...
     STATE_UNSPECIFIED: Kubernetes.State.ValueType  # 0
@@ -591,7 +592,7 @@ class Kubernetes(_message.Message):
     STATE_FOLLOWING: Kubernetes.State.ValueType  # 3
     """The agent watches all objects that it needs."""
     STATE_LOST: Kubernetes.State.ValueType  # 4
-    """A watch is lost: what the agent knows of these objects is going stale."""
+    """A watch is lost: what the agent knows about objects of that kind is going stale."""
 
     STATE_FIELD_NUMBER: _builtins.int
     SERVER_FIELD_NUMBER: _builtins.int
@@ -611,13 +612,13 @@ class Kubernetes(_message.Message):
     namespace: _builtins.str
     """The namespace of the Leases."""
     renewal_problem: _builtins.str
-    """Why the lease is not renewed; empty while it is renewed, or need not be."""
+    """Why the agent cannot renew the lease; empty while it can, or need not."""
     yielding: _builtins.bool
     """Whether another agent uses this node's name, so that this agent stays silent."""
     events_written: _builtins.int
     """Events that the agent has written since it started."""
     events_dropped: _builtins.int
-    """Events that it has dropped since then: over the rate limit, or not accepted by the API server."""
+    """Events that the agent has dropped since it started: over the rate limit, or not accepted by the API server."""
     @_builtins.property
     def sources(self) -> _containers.RepeatedCompositeFieldContainer[Global___KubernetesSource]: ...
     @_builtins.property
@@ -660,7 +661,7 @@ Global___Kubernetes: _TypeAlias = Kubernetes  # noqa: Y015
 
 @_typing.final
 class Vouching(_message.Message):
-    """Who vouches for this node, and for whom it vouches; docs/vouching.md."""
+    """Who vouches for this node, and for whom this node vouches (docs/vouching.md)."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -681,9 +682,11 @@ class Vouching(_message.Message):
     bound: _builtins.bool
     """Whether this node's kernel answers only as long as the voucher's grants arrive."""
     seeks: _builtins.str
-    """The node that this one seeks as its voucher, and that is testing this one; empty: none."""
+    """The node that this one wants as its voucher, and that tests this one before it vouches; empty: none."""
     isolated: _builtins.bool
-    """Whether none of the nodes that this one has sought as voucher hears it, although it reaches the API server."""
+    """Whether none of the nodes that this node has sought as its voucher hears this node, although this node reaches the
+    API server.
+    """
     priority: _builtins.str
     """How the kernel schedules the voucher's process: "SCHED_RR", "nice" or "ordinary"; empty: there is none."""
     unbinds: _builtins.int
@@ -693,9 +696,9 @@ class Vouching(_message.Message):
     found_dead: _builtins.int
     """How many nodes this node, as their voucher, has found dead since the agent started."""
     lacks_right: _builtins.bool
-    """Whether the agent lacks the right to read or create the Secret of vouching, and the configuration does not set
-    `lease.vouching`. Where that is set to `auto` or a mapping, this is false, and the missing right is one of the
-    node's problems.
+    """Whether the agent lacks the right to read or create the Secret of vouching while the configuration does not set
+    `lease.vouching`. If the configuration sets it to `auto` or to a mapping, this field is false, and a missing right
+    is one of the node's problems.
     """
     @_builtins.property
     def timeout(self) -> _duration_pb2.Duration:
@@ -703,11 +706,11 @@ class Vouching(_message.Message):
 
     @_builtins.property
     def since_time(self) -> _timestamp_pb2.Timestamp:
-        """Since when the heartbeat has named the voucher in this term; absent while it names none."""
+        """Since when the heartbeat has named the voucher in this term; absent while it names no voucher."""
 
     @_builtins.property
     def vouched_nodes(self) -> _containers.RepeatedCompositeFieldContainer[Global___VouchedNode]:
-        """The nodes that this one vouches for, followed by those that it is testing."""
+        """The nodes that this one vouches for, followed by those that it tests."""
 
     def __init__(
         self,
@@ -735,7 +738,7 @@ Global___Vouching: _TypeAlias = Vouching  # noqa: Y015
 
 @_typing.final
 class VouchedNode(_message.Message):
-    """A node that another one vouches for, or is testing."""
+    """A node that another node, the voucher, vouches for or tests."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -752,18 +755,18 @@ class VouchedNode(_message.Message):
     trial: _builtins.bool
     """Whether this is a trial: the voucher pings the node, and grants nothing."""
     bound: _builtins.bool
-    """Whether its kernel has reported that it is bound."""
+    """Whether the node's kernel has reported that it is bound: it answers only as long as grants arrive."""
     pings: _builtins.int
-    """Pings that the voucher has sent to it."""
+    """Pings that the voucher has sent to the node."""
     pongs: _builtins.int
-    """Pings that have come back from it."""
+    """Pings that have come back from the node."""
     @_builtins.property
     def timeout(self) -> _duration_pb2.Duration:
         """How long pings may stay unanswered before the voucher counts this node as dead (d)."""
 
     @_builtins.property
     def since_time(self) -> _timestamp_pb2.Timestamp:
-        """Since when the voucher has vouched for it, or tested it."""
+        """Since when the voucher has vouched for the node, or tested it."""
 
     @_builtins.property
     def usual_interval(self) -> _duration_pb2.Duration:
@@ -849,8 +852,8 @@ class ClusterNode(_message.Message):
     MACS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     alive: _builtins.bool
-    """Whether its agent renewed its heartbeat within its lease. A node with nothing to hold or claim renews less often,
-    with a longer lease.
+    """Whether the node's agent renewed its heartbeat within its lease. A node that holds and claims nothing renews less
+    often, with a longer lease.
     """
     refusal: _builtins.str
     """Why it is not eligible to own any elected VIP; empty when it is eligible."""
@@ -860,7 +863,7 @@ class ClusterNode(_message.Message):
 
     @_builtins.property
     def macs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """The MAC addresses of the guarded links that its heartbeat publishes; for this node, those of all links."""
+        """The MAC addresses of the guarded links, as the node's heartbeat publishes them; for this node, of all its links."""
 
     def __init__(
         self,
@@ -881,7 +884,7 @@ Global___ClusterNode: _TypeAlias = ClusterNode  # noqa: Y015
 
 @_typing.final
 class LeaseWrites(_message.Message):
-    """How many writes of one kind had one outcome, since the agent started."""
+    """How many writes of Leases of one kind had one outcome, since the agent started."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -891,7 +894,7 @@ class LeaseWrites(_message.Message):
     kind: _builtins.str
     """"heartbeat" (a renewal), "revocation" (of another node's heartbeat) or "claim"."""
     outcome: _builtins.str
-    """"applied", "conflicted" (another node was first), "missing", "refused" or "unknown" (no answer)."""
+    """"applied", "conflicted" (another node wrote first), "missing", "refused" or "unknown" (no answer)."""
     count: _builtins.int
     def __init__(
         self,
@@ -952,19 +955,21 @@ class GetStatusResponse(_message.Message):
     mode: Global___Mode.ValueType
     """The node's mode; VIPs may have their own."""
     epoch: _builtins.int
-    """The node's epoch; the kernel does not answer for entries of another epoch."""
+    """The number of the node's epoch (the first 8 bytes of its UUID); the kernel does not answer for entries of another
+    epoch. 0: the node has none.
+    """
     entries: _builtins.int
     """How many pairs of VIP and link are guarded."""
     entries_capacity: _builtins.int
-    """How many pairs the kernel's map has room for."""
+    """How many such pairs the kernel's map has room for."""
     @_builtins.property
     def start_time(self) -> _timestamp_pb2.Timestamp: ...
     @_builtins.property
     def links(self) -> _containers.RepeatedCompositeFieldContainer[Global___Link]: ...
     @_builtins.property
     def fence_left(self) -> _duration_pb2.Duration:
-        """How much longer the last renewal at the API server lets this node answer; absent while no VIP of this node needs a
-        fence.
+        """How much longer this node may answer by its last renewal at the API server; absent while no VIP of this node needs
+        a fence.
         """
 
     @_builtins.property
@@ -975,7 +980,7 @@ class GetStatusResponse(_message.Message):
     def config(self) -> Global___Config: ...
     @_builtins.property
     def problems(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Everything that does not match the configuration, a sentence each."""
+        """Everything that does not match the configuration, one item for each problem."""
 
     @_builtins.property
     def drift(self) -> Global___Drift: ...
@@ -991,12 +996,12 @@ class GetStatusResponse(_message.Message):
 
     @_builtins.property
     def closed_ranges(self) -> _containers.RepeatedCompositeFieldContainer[Global___ClosedRange]:
-        """What is closed (`unknown: suppress`), on each link."""
+        """The closed ranges (`unknown: suppress`), one item for each range and link."""
 
     @_builtins.property
     def voucher_fence_left(self) -> _duration_pb2.Duration:
-        """How much longer the last grant of this node's voucher lets it answer; the right to answer ends as soon as this
-        time or fence_left is over. Absent while the kernel is bound to no voucher.
+        """How much longer this node may answer by the last grant of its voucher; the right to answer ends with this time or
+        with fence_left, whichever is shorter. Absent while the kernel is bound to no voucher.
         """
 
     def __init__(
@@ -1032,7 +1037,7 @@ Global___GetStatusResponse: _TypeAlias = GetStatusResponse  # noqa: Y015
 
 @_typing.final
 class ClosedRange(_message.Message):
-    """A closed network on a link: addresses in it that have no entry are suppressed."""
+    """A closed range on a link: the guard suppresses frames about addresses in it that have no entry."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1048,7 +1053,7 @@ class ClosedRange(_message.Message):
 
     @_builtins.property
     def reasons(self) -> _containers.RepeatedCompositeFieldContainer[Global___ReasonCount]:
-        """Frames about it since it was closed, by reason."""
+        """Frames about its addresses since it was closed, by reason."""
 
     def __init__(
         self,
@@ -1115,17 +1120,17 @@ class Vip(_message.Message):
     ifindex: _builtins.int
     kind: Global___Kind.ValueType
     mode: Global___Mode.ValueType
-    """The mode in force: the VIP's own, or the node's."""
+    """The mode in force: the VIP's own, or else the node's."""
     owner: _builtins.str
-    """Who is to answer, in the words of the source: a node's name, "external", "elect", "follow (NODE)"..."""
+    """Who should answer, in the words of the source: a node's name, "external", "elect", "follow (NODE)"..."""
     source: _builtins.str
     """Where the VIP comes from: "vips[0]" of the configuration, or "service NAMESPACE/NAME"."""
     epoch: _builtins.int
-    """The epoch of the entry; the kernel answers only while it is the node's. 0 for a fixed owner, which needs none."""
-    hold: _builtins.bool
-    """Whether the right to answer does not expire (needs no fence): the source names a fixed owner, or says `hold` for
-    an elected VIP.
+    """The number of the epoch in which the agent made the entry; the kernel answers only while it is the node's epoch.
+    0 where none is needed: the owner is fixed, or is not this node.
     """
+    hold: _builtins.bool
+    """Whether this node may answer without a fence: the source names a fixed owner, or sets `hold` for an elected VIP."""
     answer_mac: _builtins.str
     """The MAC that the guard answers with; empty unless owned."""
     owner_mac: _builtins.str
@@ -1136,11 +1141,11 @@ class Vip(_message.Message):
 
     @_builtins.property
     def last_conflict(self) -> Global___Conflict:
-        """The latest claim by another host that this agent heard; absent when there was none."""
+        """The latest claim by another host that this agent heard of; absent when there was none."""
 
     @_builtins.property
     def claim(self) -> Global___Claim:
-        """Who has an elected VIP; absent for others."""
+        """Which node has the VIP, if it is elected; absent for other VIPs."""
 
     def __init__(
         self,
@@ -1210,7 +1215,7 @@ class ListVipsResponse(_message.Message):
     next_page_token: _builtins.str
     """Empty on the last page."""
     total_size: _builtins.int
-    """Guarded pairs that the filter lets through, on all pages."""
+    """How many guarded pairs of VIP and link match the request, on all pages together."""
     @_builtins.property
     def vips(self) -> _containers.RepeatedCompositeFieldContainer[Global___Vip]: ...
     def __init__(
@@ -1283,10 +1288,10 @@ class ExplainVipRequest(_message.Message):
     link: _builtins.str
     """The name of a guarded link; empty means all guarded links."""
     sender_mac: _builtins.str
-    """The sender's MAC (sha) in frames that come in; empty means 02:ff:ff:ff:ff:fe, which no host has."""
+    """The sender's MAC (sha) in incoming frames; empty means 02:ff:ff:ff:ff:fe, which no host has."""
     sender_address: _builtins.str
-    """The sender's address (spa) in requests that come in, and the target's (tpa) in frames that go out; of the same
-    family as `address`.
+    """The sender's address (spa) in incoming requests, and the target's (tpa) in outgoing frames; of the same family as
+    `address`.
     Empty means 192.0.0.8 (RFC 7600) or 100::1 (RFC 6666), which no host has.
     """
     @_builtins.property
@@ -1391,28 +1396,30 @@ class Ownership(_message.Message):
     empty: none does.
     """
     voucher: _builtins.str
-    """The node that vouches for this one; empty where the kernel is bound to none, or only the pinned objects are read."""
+    """The node that vouches for this one; empty while the kernel is bound to no voucher, and where only the pinned
+    objects are read because no agent runs.
+    """
     @_builtins.property
     def candidates(self) -> _containers.RepeatedCompositeFieldContainer[Global___Candidate]:
-        """Eligible nodes first, in order of preference."""
+        """The nodes that might own the VIP: eligible nodes first, in order of preference."""
 
     @_builtins.property
     def claim(self) -> Global___Claim:
-        """Absent when the source names the owner, which then needs no claim."""
+        """Who holds the VIP; absent when the source names the owner, which then needs no claim."""
 
     @_builtins.property
     def fence_left(self) -> _duration_pb2.Duration:
-        """How much longer the last renewal at the API server lets this node answer for the VIP; absent when that needs no
-        renewal (hold), or this node does not own the VIP.
+        """How much longer this node may answer for the VIP by its last renewal at the API server; absent when the VIP needs
+        no renewal (hold), or this node does not own the VIP.
         """
 
     @_builtins.property
     def steps(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """The chain of reasons, one sentence after the other."""
+        """The chain of reasons, one sentence for each step."""
 
     @_builtins.property
     def voucher_fence_left(self) -> _duration_pb2.Duration:
-        """How much longer the last grant of this node's voucher lets it answer; absent while the kernel is bound to no
+        """How much longer this node may answer by the last grant of its voucher; absent while the kernel is bound to no
         voucher.
         """
 
@@ -1481,40 +1488,40 @@ class Claim(_message.Message):
         DESCRIPTOR: _descriptor.EnumDescriptor
         STATE_UNSPECIFIED: Claim._State.ValueType  # 0
         STATE_VALID: Claim._State.ValueType  # 1
-        """The holder has it; no other node may take it."""
+        """The holder has the VIP; no other node may take it."""
         STATE_VOID: Claim._State.ValueType  # 2
         """The holder's epoch has ended: any eligible node may take the claim."""
         STATE_RELEASED: Claim._State.ValueType  # 3
-        """The holder gave it up: any eligible node may take it."""
+        """The holder gave the VIP up: any eligible node may take it."""
         STATE_EXTERNAL: Claim._State.ValueType  # 4
         """A host outside the cluster has the address: no node may take it before that host is silent."""
         STATE_UNREADABLE: Claim._State.ValueType  # 5
-        """It cannot be read, so no node takes it."""
+        """Agents cannot read the claim, so no node takes the VIP."""
         STATE_DELETING: Claim._State.ValueType  # 6
-        """It is being deleted; it is gone once its holder is silent."""
+        """The claim is being deleted; it is gone once its holder has fallen silent."""
         STATE_NONE: Claim._State.ValueType  # 7
-        """There is none: no node has had the VIP yet."""
+        """There is no claim: no node has had the VIP yet."""
         STATE_UNKNOWN: Claim._State.ValueType  # 8
-        """Not known yet."""
+        """The agent does not know the claim yet."""
 
     class State(_State, metaclass=_StateEnumTypeWrapper): ...
     STATE_UNSPECIFIED: Claim.State.ValueType  # 0
     STATE_VALID: Claim.State.ValueType  # 1
-    """The holder has it; no other node may take it."""
+    """The holder has the VIP; no other node may take it."""
     STATE_VOID: Claim.State.ValueType  # 2
     """The holder's epoch has ended: any eligible node may take the claim."""
     STATE_RELEASED: Claim.State.ValueType  # 3
-    """The holder gave it up: any eligible node may take it."""
+    """The holder gave the VIP up: any eligible node may take it."""
     STATE_EXTERNAL: Claim.State.ValueType  # 4
     """A host outside the cluster has the address: no node may take it before that host is silent."""
     STATE_UNREADABLE: Claim.State.ValueType  # 5
-    """It cannot be read, so no node takes it."""
+    """Agents cannot read the claim, so no node takes the VIP."""
     STATE_DELETING: Claim.State.ValueType  # 6
-    """It is being deleted; it is gone once its holder is silent."""
+    """The claim is being deleted; it is gone once its holder has fallen silent."""
     STATE_NONE: Claim.State.ValueType  # 7
-    """There is none: no node has had the VIP yet."""
+    """There is no claim: no node has had the VIP yet."""
     STATE_UNKNOWN: Claim.State.ValueType  # 8
-    """Not known yet."""
+    """The agent does not know the claim yet."""
 
     HOLDER_FIELD_NUMBER: _builtins.int
     EPOCH_FIELD_NUMBER: _builtins.int
@@ -1525,9 +1532,9 @@ class Claim(_message.Message):
     SEEN_TIME_FIELD_NUMBER: _builtins.int
     VOUCHER_FIELD_NUMBER: _builtins.int
     holder: _builtins.str
-    """The node that holds it, or did; empty: none."""
+    """The node that holds the VIP, or did last; empty: none."""
     epoch: _builtins.int
-    """The epoch in which the holder took it, as that node's kernel has it."""
+    """The number of the holder's epoch in which it took the VIP (the first 8 bytes of the UUID); 0: none."""
     state: Global___Claim.State.ValueType
     alive: _builtins.bool
     """Whether the holder's heartbeat was renewed within its lease."""
@@ -1536,10 +1543,10 @@ class Claim(_message.Message):
     transitions: _builtins.int
     """How often the holder has changed since the claim was made."""
     voucher: _builtins.str
-    """The node that vouches for the holder, while the holder's kernel is bound to it; empty: none."""
+    """The node that vouches for the holder, while the holder's kernel is bound to that node; empty: none."""
     @_builtins.property
     def seen_time(self) -> _timestamp_pb2.Timestamp:
-        """When the claim last changed, or the agent started if that was later; absent without a claim."""
+        """When the agent saw the claim change last, or first read it; absent without a claim."""
 
     def __init__(
         self,
@@ -1565,10 +1572,10 @@ Global___Claim: _TypeAlias = Claim  # noqa: Y015
 class Frame(_message.Message):
     """A frame of ARP or neighbour discovery, as bytes and decoded.
 
-    Both protocols use RFC 826's terms. In neighbour discovery spa, the address that is claimed, is the source of a
-    solicitation (:: claims nothing) and the target of an advertisement; tpa, the address that is asked for or informed,
-    is the target of a solicitation and the destination of an advertisement; sha is the link-layer address in the
-    options, or else the Ethernet source; tha does not exist there, and is shown as zero.
+    The fields have RFC 826's names for both protocols. In neighbour discovery, spa is the address that is claimed: the
+    source of a solicitation (:: claims nothing), or the target of an advertisement. tpa is the address that is asked for
+    or informed: the target of a solicitation, or the destination of an advertisement. sha is the link-layer address in
+    the options, or else the Ethernet source. tha does not exist in neighbour discovery, and is shown as zero.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -1585,7 +1592,7 @@ class Frame(_message.Message):
     hex: _builtins.str
     """The whole Ethernet frame in hexadecimal."""
     text: _builtins.str
-    """In tcpdump's words."""
+    """The frame as tcpdump prints it."""
     eth_dst: _builtins.str
     eth_src: _builtins.str
     op: _builtins.str
@@ -1634,7 +1641,7 @@ class FrameExplanation(_message.Message):
     operation: Global___Operation.ValueType
     hook: Global___Hook.ValueType
     program_id: _builtins.int
-    """The kernel's id of the program that is attached; the one that was run is a copy from the same build."""
+    """The kernel's id of the attached program; the program that was run is a copy of it from the same build."""
     verdict: Global___Verdict.ValueType
     reason: Global___Reason.ValueType
     meaning: _builtins.str
@@ -1648,7 +1655,7 @@ class FrameExplanation(_message.Message):
 
     @_builtins.property
     def result(self) -> Global___Frame:
-        """The frame that passes or is sent back; absent when the frame is dropped."""
+        """The frame that passes, or is sent back; absent when the frame is dropped."""
 
     def __init__(
         self,
@@ -1674,7 +1681,7 @@ Global___FrameExplanation: _TypeAlias = FrameExplanation  # noqa: Y015
 
 @_typing.final
 class Decision(_message.Message):
-    """Equal decisions of the kernel."""
+    """Equal decisions of the kernel, as one item."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1701,7 +1708,7 @@ class Decision(_message.Message):
     verdict: Global___Verdict.ValueType
     reason: Global___Reason.ValueType
     mode: Global___Mode.ValueType
-    """Whether it was carried out."""
+    """The mode in force: whether the verdict was carried out (enforce) or not (observe)."""
     kind: Global___Kind.ValueType
     op: _builtins.str
     """"request" or "reply"; "solicitation" or "advertisement"."""
@@ -1748,7 +1755,7 @@ Global___Decision: _TypeAlias = Decision  # noqa: Y015
 
 @_typing.final
 class DecisionFilter(_message.Message):
-    """All fields that are set must hold."""
+    """A decision matches if it matches every field that is set."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1842,7 +1849,7 @@ class WatchDecisionsRequest(_message.Message):
     FILTER_FIELD_NUMBER: _builtins.int
     INCLUDE_RECENT_FIELD_NUMBER: _builtins.int
     include_recent: _builtins.bool
-    """First the decisions of ListDecisions, the oldest first, and then new ones, with none missing in between."""
+    """Whether to send the decisions of ListDecisions first, the oldest first, and then new ones without a gap."""
     @_builtins.property
     def filter(self) -> Global___DecisionFilter: ...
     def __init__(
@@ -1866,10 +1873,10 @@ class WatchDecisionsResponse(_message.Message):
     DECISION_FIELD_NUMBER: _builtins.int
     LOST_FIELD_NUMBER: _builtins.int
     lost: _builtins.int
-    """Decisions that this reader has lost since the previous message, because it is slow."""
+    """Decisions that this caller has lost since the previous message, because it reads too slowly."""
     @_builtins.property
     def decision(self) -> Global___Decision:
-        """Absent when the message only says how many were lost."""
+        """Absent when the message only says how many decisions were lost."""
 
     def __init__(
         self,
@@ -1901,10 +1908,10 @@ class Claimant(_message.Message):
         KIND_OUTSIDE: Claimant._Kind.ValueType  # 1
         """Any other host."""
         KIND_CLUSTER_NODE: Claimant._Kind.ValueType  # 2
-        """A node of this cluster: two of its nodes answer (split brain)."""
+        """A node of this cluster whose agent renews: two nodes answer (split brain)."""
         KIND_CLUSTER_NODE_WITHOUT_AGENT: Claimant._Kind.ValueType  # 3
-        """A node of this cluster whose agent does not renew. It is known by the MAC address that the answering agent's
-        neighbour table has for an address of the Node object.
+        """A node of this cluster whose agent does not renew. The agent that you ask recognises that node by its MAC:
+        the neighbour table on the agent's own node has that MAC for an address of the Node object.
         """
         KIND_VRRP_ROUTER: Claimant._Kind.ValueType  # 4
         """A virtual router by VRRP (RFC 5798 7.3), or by CARP, which uses the same MAC addresses."""
@@ -1918,10 +1925,10 @@ class Claimant(_message.Message):
     KIND_OUTSIDE: Claimant.Kind.ValueType  # 1
     """Any other host."""
     KIND_CLUSTER_NODE: Claimant.Kind.ValueType  # 2
-    """A node of this cluster: two of its nodes answer (split brain)."""
+    """A node of this cluster whose agent renews: two nodes answer (split brain)."""
     KIND_CLUSTER_NODE_WITHOUT_AGENT: Claimant.Kind.ValueType  # 3
-    """A node of this cluster whose agent does not renew. It is known by the MAC address that the answering agent's
-    neighbour table has for an address of the Node object.
+    """A node of this cluster whose agent does not renew. The agent that you ask recognises that node by its MAC:
+    the neighbour table on the agent's own node has that MAC for an address of the Node object.
     """
     KIND_VRRP_ROUTER: Claimant.Kind.ValueType  # 4
     """A virtual router by VRRP (RFC 5798 7.3), or by CARP, which uses the same MAC addresses."""
@@ -1937,7 +1944,7 @@ class Claimant(_message.Message):
     node: _builtins.str
     """The node's name; empty if the claimant is not a node."""
     router: _builtins.int
-    """The virtual router's number (VRID or group); 0 if the claimant is none."""
+    """The virtual router's number (VRID or group); 0 if the claimant is not a virtual router."""
     def __init__(
         self,
         *,
@@ -1955,8 +1962,8 @@ Global___Claimant: _TypeAlias = Claimant  # noqa: Y015
 
 @_typing.final
 class Conflict(_message.Message):
-    """Claims of one other host for a VIP. A claim of a node of this cluster is listed only when it has lasted for longer
-    than a move of the VIP can explain.
+    """Claims of another host for a VIP. A claim by a node of this cluster is listed only once it has lasted longer than a
+    move of the VIP can explain.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -1973,13 +1980,13 @@ class Conflict(_message.Message):
     vip: _builtins.str
     link: _builtins.str
     mac: _builtins.str
-    """Who claims it."""
+    """The MAC address of the host that claims the VIP."""
     count: _builtins.int
     """Number of reports. When many would be equal, the kernel withholds most; the VIP's counters include all."""
     reason: Global___Reason.ValueType
     """Why the latest claim got its verdict."""
     dropped: _builtins.bool
-    """Whether the latest claim was dropped; it passed otherwise."""
+    """Whether the latest claim was dropped; otherwise it passed."""
     @_builtins.property
     def first_time(self) -> _timestamp_pb2.Timestamp: ...
     @_builtins.property
@@ -2081,7 +2088,7 @@ class Audit(_message.Message):
         DESCRIPTOR: _descriptor.EnumDescriptor
         FINDING_UNSPECIFIED: Audit._Finding.ValueType  # 0
         FINDING_OWNER: Audit._Finding.ValueType  # 1
-        """The owner alone answers. Exactly one MAC answers: the owner's, or any one if the owner's is unknown.
+        """The owner alone answers: exactly one MAC answers, the owner's, or any MAC if the owner's is unknown.
         If the asking node owns the VIP: no other host answers.
         """
         FINDING_NONE: Audit._Finding.ValueType  # 2
@@ -2089,12 +2096,12 @@ class Audit(_message.Message):
         FINDING_ANOTHER: Audit._Finding.ValueType  # 3
         """One MAC answers, and it is not the owner's."""
         FINDING_SEVERAL: Audit._Finding.ValueType  # 4
-        """Several MACs answer; if the asking node owns the VIP: another host answers, too."""
+        """Several MACs answer. If the asking node owns the VIP: another host answers."""
 
     class Finding(_Finding, metaclass=_FindingEnumTypeWrapper): ...
     FINDING_UNSPECIFIED: Audit.Finding.ValueType  # 0
     FINDING_OWNER: Audit.Finding.ValueType  # 1
-    """The owner alone answers. Exactly one MAC answers: the owner's, or any one if the owner's is unknown.
+    """The owner alone answers: exactly one MAC answers, the owner's, or any MAC if the owner's is unknown.
     If the asking node owns the VIP: no other host answers.
     """
     FINDING_NONE: Audit.Finding.ValueType  # 2
@@ -2102,7 +2109,7 @@ class Audit(_message.Message):
     FINDING_ANOTHER: Audit.Finding.ValueType  # 3
     """One MAC answers, and it is not the owner's."""
     FINDING_SEVERAL: Audit.Finding.ValueType  # 4
-    """Several MACs answer; if the asking node owns the VIP: another host answers, too."""
+    """Several MACs answer. If the asking node owns the VIP: another host answers."""
 
     VIP_FIELD_NUMBER: _builtins.int
     LINK_FIELD_NUMBER: _builtins.int
@@ -2116,9 +2123,9 @@ class Audit(_message.Message):
     link: _builtins.str
     finding: Global___Audit.Finding.ValueType
     right: _builtins.bool
-    """Whether this is the expected result: the owner alone answers, or no host does while the VIP has no owner."""
+    """Whether this is the expected result: the owner alone answers, or no host answers and the VIP has no owner."""
     owner: _builtins.str
-    """Who should answer: a node's name, a MAC address or "a host outside"; empty: no known owner."""
+    """Who should answer: a node's name, a MAC address or "a host outside"; empty: no owner is known."""
     own: _builtins.bool
     """Whether the asking node is the owner; it cannot hear its own answer."""
     @_builtins.property
@@ -2158,7 +2165,7 @@ class Answer(_message.Message):
     OWNER_FIELD_NUMBER: _builtins.int
     mac: _builtins.str
     owner: _builtins.bool
-    """Whether it is the owner's MAC, or may be, because the owner's is unknown."""
+    """Whether this is the owner's MAC, or may be, because the owner's MAC is unknown."""
     @_builtins.property
     def claimant(self) -> Global___Claimant:
         """Who has that MAC."""

@@ -27,11 +27,11 @@ if _version_not_supported:
 
 class AgentServiceStub:
     """Every method may also return
-    RESOURCE_EXHAUSTED  too many calls or streams are open, or the request is too long; try fewer, or a shorter one
+    RESOURCE_EXHAUSTED  too many calls or streams are open, or the request is too long
     DEADLINE_EXCEEDED   the call began, but its request did not come in time
     UNAVAILABLE         the agent is starting or stopping; try again
     INVALID_ARGUMENT    the request cannot be parsed as the method's message
-    Never INTERNAL or UNKNOWN, unless the agent has a bug; its log then has the details.
+    A method returns INTERNAL or UNKNOWN only if the agent has a bug; its log then has the details.
     """
 
     def __init__(self, channel):
@@ -89,25 +89,25 @@ class AgentServiceStub:
 
 class AgentServiceServicer:
     """Every method may also return
-    RESOURCE_EXHAUSTED  too many calls or streams are open, or the request is too long; try fewer, or a shorter one
+    RESOURCE_EXHAUSTED  too many calls or streams are open, or the request is too long
     DEADLINE_EXCEEDED   the call began, but its request did not come in time
     UNAVAILABLE         the agent is starting or stopping; try again
     INVALID_ARGUMENT    the request cannot be parsed as the method's message
-    Never INTERNAL or UNKNOWN, unless the agent has a bug; its log then has the details.
+    A method returns INTERNAL or UNKNOWN only if the agent has a bug; its log then has the details.
     """
 
     def GetStatus(self, request, context):
-        """What this node guards, how, and anything that does not match its configuration. Short, however many VIPs there are.
-        OK  always
+        """What this node guards, how, and anything that does not match its configuration. The answer is short, however many
+        VIPs there are. This method has no errors of its own.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListVips(self, request, context):
-        """The guarded VIPs, one item for each link, ordered by link and address. Read back from the kernel's maps.
-        The agent reuses an answer for identical requests, for ten times as long as it took to make (for a page of 1000:
-        reused for about a third of a second).
+        """The guarded VIPs, one item for each VIP and link, ordered by link and address. Read back from the kernel's maps.
+        The agent reuses an answer for identical requests: for ten times as long as the answer took to make, which is about
+        a third of a second for a page of 1000.
         INVALID_ARGUMENT  page_size, page_token, link or kind is wrong; the message names the field
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -115,7 +115,7 @@ class AgentServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def GetVip(self, request, context):
-        """One VIP on all guarded links, read back from the kernel's maps.
+        """One VIP, with one item for each guarded link, read back from the kernel's maps.
         INVALID_ARGUMENT  address is not an IP address
         NOT_FOUND         the address is guarded on no link of this node
         """
@@ -145,17 +145,17 @@ class AgentServiceServicer:
 
     def WatchDecisions(self, request, context):
         """Decisions as the kernel reports them, until the caller ends the stream.
-        A reader that is too slow loses the oldest decisions that wait for it, and learns how many.
+        A caller that reads too slowly loses the oldest decisions that wait for it, and learns how many it has lost.
         INVALID_ARGUMENT    a field of the filter is wrong; the message names the field
-        RESOURCE_EXHAUSTED  too many streams are open; end one
-        UNAVAILABLE         the agent stops; the guard stays in the kernel. Connect again
+        RESOURCE_EXHAUSTED  too many streams are open; close one
+        UNAVAILABLE         the agent stops, and the guard stays in the kernel; connect again
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListConflicts(self, request, context):
-        """Hosts that claimed a VIP that is not theirs, as far as this node heard: the latest first.
+        """Claims for guarded VIPs that this node heard from other hosts, the latest first.
         INVALID_ARGUMENT  page_size, page_token, vip or link is wrong; the message names the field
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -171,11 +171,11 @@ class AgentServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def AuditVip(self, request, context):
-        """Audits a VIP now: sends three requests for it within two seconds, on each link where this node can (in the VIP's
-        subnet, with an address of its own), and says which hosts answer.
+        """Audits a VIP now: sends three requests for it within two seconds, on each link on which this node has an address in
+        the VIP's subnet, and says which hosts answer.
         INVALID_ARGUMENT     address is not an IP address
         NOT_FOUND            the address is guarded on no link of this node
-        FAILED_PRECONDITION  this node has no link that is up, in the VIP's subnet and with an address
+        FAILED_PRECONDITION  this node has no link that is up and has an address in the VIP's subnet
         RESOURCE_EXHAUSTED   too many audits are waiting; ask again later
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

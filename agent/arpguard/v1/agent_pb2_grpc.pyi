@@ -3,8 +3,9 @@
 isort:skip_file
 The API of the arpguard agent: who answers for a virtual IP (VIP), why, and what this node just did.
 
-It changes nothing. MAC addresses are text such as "02:00:00:00:00:01", IP addresses are written as in RFC 5952.
+No method changes anything. MAC addresses are text such as "02:00:00:00:00:01", IP addresses are text as in RFC 5952.
 The kernel stamps decisions with the boot clock; the agent turns the stamps into Timestamps when it makes a message.
+An epoch is a UUID; the kernel and this API use a number in its place, the first 8 bytes of the UUID (never 0).
 """
 
 from arpguard.v1 import agent_pb2 as _agent_pb2
@@ -32,11 +33,11 @@ GRPC_VERSION: str
 
 class AgentServiceStub:
     """Every method may also return
-      RESOURCE_EXHAUSTED  too many calls or streams are open, or the request is too long; try fewer, or a shorter one
+      RESOURCE_EXHAUSTED  too many calls or streams are open, or the request is too long
       DEADLINE_EXCEEDED   the call began, but its request did not come in time
       UNAVAILABLE         the agent is starting or stopping; try again
       INVALID_ARGUMENT    the request cannot be parsed as the method's message
-    Never INTERNAL or UNKNOWN, unless the agent has a bug; its log then has the details.
+    A method returns INTERNAL or UNKNOWN only if the agent has a bug; its log then has the details.
     """
 
     @_typing.overload
@@ -44,17 +45,17 @@ class AgentServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> AgentServiceAsyncStub: ...
     GetStatus: _grpc.UnaryUnaryMultiCallable[_agent_pb2.GetStatusRequest, _agent_pb2.GetStatusResponse]
-    """What this node guards, how, and anything that does not match its configuration. Short, however many VIPs there are.
-      OK  always
+    """What this node guards, how, and anything that does not match its configuration. The answer is short, however many
+    VIPs there are. This method has no errors of its own.
     """
     ListVips: _grpc.UnaryUnaryMultiCallable[_agent_pb2.ListVipsRequest, _agent_pb2.ListVipsResponse]
-    """The guarded VIPs, one item for each link, ordered by link and address. Read back from the kernel's maps.
-    The agent reuses an answer for identical requests, for ten times as long as it took to make (for a page of 1000:
-    reused for about a third of a second).
+    """The guarded VIPs, one item for each VIP and link, ordered by link and address. Read back from the kernel's maps.
+    The agent reuses an answer for identical requests: for ten times as long as the answer took to make, which is about
+    a third of a second for a page of 1000.
       INVALID_ARGUMENT  page_size, page_token, link or kind is wrong; the message names the field
     """
     GetVip: _grpc.UnaryUnaryMultiCallable[_agent_pb2.GetVipRequest, _agent_pb2.GetVipResponse]
-    """One VIP on all guarded links, read back from the kernel's maps.
+    """One VIP, with one item for each guarded link, read back from the kernel's maps.
       INVALID_ARGUMENT  address is not an IP address
       NOT_FOUND         the address is guarded on no link of this node
     """
@@ -72,13 +73,13 @@ class AgentServiceStub:
     """
     WatchDecisions: _grpc.UnaryStreamMultiCallable[_agent_pb2.WatchDecisionsRequest, _agent_pb2.WatchDecisionsResponse]
     """Decisions as the kernel reports them, until the caller ends the stream.
-    A reader that is too slow loses the oldest decisions that wait for it, and learns how many.
+    A caller that reads too slowly loses the oldest decisions that wait for it, and learns how many it has lost.
       INVALID_ARGUMENT    a field of the filter is wrong; the message names the field
-      RESOURCE_EXHAUSTED  too many streams are open; end one
-      UNAVAILABLE         the agent stops; the guard stays in the kernel. Connect again
+      RESOURCE_EXHAUSTED  too many streams are open; close one
+      UNAVAILABLE         the agent stops, and the guard stays in the kernel; connect again
     """
     ListConflicts: _grpc.UnaryUnaryMultiCallable[_agent_pb2.ListConflictsRequest, _agent_pb2.ListConflictsResponse]
-    """Hosts that claimed a VIP that is not theirs, as far as this node heard: the latest first.
+    """Claims for guarded VIPs that this node heard from other hosts, the latest first.
       INVALID_ARGUMENT  page_size, page_token, vip or link is wrong; the message names the field
     """
     ListAudits: _grpc.UnaryUnaryMultiCallable[_agent_pb2.ListAuditsRequest, _agent_pb2.ListAuditsResponse]
@@ -86,37 +87,37 @@ class AgentServiceStub:
       INVALID_ARGUMENT  page_size or page_token is wrong; the message names the field
     """
     AuditVip: _grpc.UnaryUnaryMultiCallable[_agent_pb2.AuditVipRequest, _agent_pb2.AuditVipResponse]
-    """Audits a VIP now: sends three requests for it within two seconds, on each link where this node can (in the VIP's
-    subnet, with an address of its own), and says which hosts answer.
+    """Audits a VIP now: sends three requests for it within two seconds, on each link on which this node has an address in
+    the VIP's subnet, and says which hosts answer.
       INVALID_ARGUMENT     address is not an IP address
       NOT_FOUND            the address is guarded on no link of this node
-      FAILED_PRECONDITION  this node has no link that is up, in the VIP's subnet and with an address
+      FAILED_PRECONDITION  this node has no link that is up and has an address in the VIP's subnet
       RESOURCE_EXHAUSTED   too many audits are waiting; ask again later
     """
 
 @_typing.type_check_only
 class AgentServiceAsyncStub(AgentServiceStub):
     """Every method may also return
-      RESOURCE_EXHAUSTED  too many calls or streams are open, or the request is too long; try fewer, or a shorter one
+      RESOURCE_EXHAUSTED  too many calls or streams are open, or the request is too long
       DEADLINE_EXCEEDED   the call began, but its request did not come in time
       UNAVAILABLE         the agent is starting or stopping; try again
       INVALID_ARGUMENT    the request cannot be parsed as the method's message
-    Never INTERNAL or UNKNOWN, unless the agent has a bug; its log then has the details.
+    A method returns INTERNAL or UNKNOWN only if the agent has a bug; its log then has the details.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     GetStatus: _aio.UnaryUnaryMultiCallable[_agent_pb2.GetStatusRequest, _agent_pb2.GetStatusResponse]  # type: ignore[assignment]
-    """What this node guards, how, and anything that does not match its configuration. Short, however many VIPs there are.
-      OK  always
+    """What this node guards, how, and anything that does not match its configuration. The answer is short, however many
+    VIPs there are. This method has no errors of its own.
     """
     ListVips: _aio.UnaryUnaryMultiCallable[_agent_pb2.ListVipsRequest, _agent_pb2.ListVipsResponse]  # type: ignore[assignment]
-    """The guarded VIPs, one item for each link, ordered by link and address. Read back from the kernel's maps.
-    The agent reuses an answer for identical requests, for ten times as long as it took to make (for a page of 1000:
-    reused for about a third of a second).
+    """The guarded VIPs, one item for each VIP and link, ordered by link and address. Read back from the kernel's maps.
+    The agent reuses an answer for identical requests: for ten times as long as the answer took to make, which is about
+    a third of a second for a page of 1000.
       INVALID_ARGUMENT  page_size, page_token, link or kind is wrong; the message names the field
     """
     GetVip: _aio.UnaryUnaryMultiCallable[_agent_pb2.GetVipRequest, _agent_pb2.GetVipResponse]  # type: ignore[assignment]
-    """One VIP on all guarded links, read back from the kernel's maps.
+    """One VIP, with one item for each guarded link, read back from the kernel's maps.
       INVALID_ARGUMENT  address is not an IP address
       NOT_FOUND         the address is guarded on no link of this node
     """
@@ -134,13 +135,13 @@ class AgentServiceAsyncStub(AgentServiceStub):
     """
     WatchDecisions: _aio.UnaryStreamMultiCallable[_agent_pb2.WatchDecisionsRequest, _agent_pb2.WatchDecisionsResponse]  # type: ignore[assignment]
     """Decisions as the kernel reports them, until the caller ends the stream.
-    A reader that is too slow loses the oldest decisions that wait for it, and learns how many.
+    A caller that reads too slowly loses the oldest decisions that wait for it, and learns how many it has lost.
       INVALID_ARGUMENT    a field of the filter is wrong; the message names the field
-      RESOURCE_EXHAUSTED  too many streams are open; end one
-      UNAVAILABLE         the agent stops; the guard stays in the kernel. Connect again
+      RESOURCE_EXHAUSTED  too many streams are open; close one
+      UNAVAILABLE         the agent stops, and the guard stays in the kernel; connect again
     """
     ListConflicts: _aio.UnaryUnaryMultiCallable[_agent_pb2.ListConflictsRequest, _agent_pb2.ListConflictsResponse]  # type: ignore[assignment]
-    """Hosts that claimed a VIP that is not theirs, as far as this node heard: the latest first.
+    """Claims for guarded VIPs that this node heard from other hosts, the latest first.
       INVALID_ARGUMENT  page_size, page_token, vip or link is wrong; the message names the field
     """
     ListAudits: _aio.UnaryUnaryMultiCallable[_agent_pb2.ListAuditsRequest, _agent_pb2.ListAuditsResponse]  # type: ignore[assignment]
@@ -148,21 +149,21 @@ class AgentServiceAsyncStub(AgentServiceStub):
       INVALID_ARGUMENT  page_size or page_token is wrong; the message names the field
     """
     AuditVip: _aio.UnaryUnaryMultiCallable[_agent_pb2.AuditVipRequest, _agent_pb2.AuditVipResponse]  # type: ignore[assignment]
-    """Audits a VIP now: sends three requests for it within two seconds, on each link where this node can (in the VIP's
-    subnet, with an address of its own), and says which hosts answer.
+    """Audits a VIP now: sends three requests for it within two seconds, on each link on which this node has an address in
+    the VIP's subnet, and says which hosts answer.
       INVALID_ARGUMENT     address is not an IP address
       NOT_FOUND            the address is guarded on no link of this node
-      FAILED_PRECONDITION  this node has no link that is up, in the VIP's subnet and with an address
+      FAILED_PRECONDITION  this node has no link that is up and has an address in the VIP's subnet
       RESOURCE_EXHAUSTED   too many audits are waiting; ask again later
     """
 
 class AgentServiceServicer(metaclass=_abc_1.ABCMeta):
     """Every method may also return
-      RESOURCE_EXHAUSTED  too many calls or streams are open, or the request is too long; try fewer, or a shorter one
+      RESOURCE_EXHAUSTED  too many calls or streams are open, or the request is too long
       DEADLINE_EXCEEDED   the call began, but its request did not come in time
       UNAVAILABLE         the agent is starting or stopping; try again
       INVALID_ARGUMENT    the request cannot be parsed as the method's message
-    Never INTERNAL or UNKNOWN, unless the agent has a bug; its log then has the details.
+    A method returns INTERNAL or UNKNOWN only if the agent has a bug; its log then has the details.
     """
 
     @_abc_1.abstractmethod
@@ -171,8 +172,8 @@ class AgentServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _agent_pb2.GetStatusRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_agent_pb2.GetStatusResponse, _abc.Awaitable[_agent_pb2.GetStatusResponse]]:
-        """What this node guards, how, and anything that does not match its configuration. Short, however many VIPs there are.
-          OK  always
+        """What this node guards, how, and anything that does not match its configuration. The answer is short, however many
+        VIPs there are. This method has no errors of its own.
         """
 
     @_abc_1.abstractmethod
@@ -181,9 +182,9 @@ class AgentServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _agent_pb2.ListVipsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_agent_pb2.ListVipsResponse, _abc.Awaitable[_agent_pb2.ListVipsResponse]]:
-        """The guarded VIPs, one item for each link, ordered by link and address. Read back from the kernel's maps.
-        The agent reuses an answer for identical requests, for ten times as long as it took to make (for a page of 1000:
-        reused for about a third of a second).
+        """The guarded VIPs, one item for each VIP and link, ordered by link and address. Read back from the kernel's maps.
+        The agent reuses an answer for identical requests: for ten times as long as the answer took to make, which is about
+        a third of a second for a page of 1000.
           INVALID_ARGUMENT  page_size, page_token, link or kind is wrong; the message names the field
         """
 
@@ -193,7 +194,7 @@ class AgentServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _agent_pb2.GetVipRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_agent_pb2.GetVipResponse, _abc.Awaitable[_agent_pb2.GetVipResponse]]:
-        """One VIP on all guarded links, read back from the kernel's maps.
+        """One VIP, with one item for each guarded link, read back from the kernel's maps.
           INVALID_ARGUMENT  address is not an IP address
           NOT_FOUND         the address is guarded on no link of this node
         """
@@ -229,10 +230,10 @@ class AgentServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_agent_pb2.WatchDecisionsResponse], _abc.AsyncIterator[_agent_pb2.WatchDecisionsResponse]]:
         """Decisions as the kernel reports them, until the caller ends the stream.
-        A reader that is too slow loses the oldest decisions that wait for it, and learns how many.
+        A caller that reads too slowly loses the oldest decisions that wait for it, and learns how many it has lost.
           INVALID_ARGUMENT    a field of the filter is wrong; the message names the field
-          RESOURCE_EXHAUSTED  too many streams are open; end one
-          UNAVAILABLE         the agent stops; the guard stays in the kernel. Connect again
+          RESOURCE_EXHAUSTED  too many streams are open; close one
+          UNAVAILABLE         the agent stops, and the guard stays in the kernel; connect again
         """
 
     @_abc_1.abstractmethod
@@ -241,7 +242,7 @@ class AgentServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _agent_pb2.ListConflictsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_agent_pb2.ListConflictsResponse, _abc.Awaitable[_agent_pb2.ListConflictsResponse]]:
-        """Hosts that claimed a VIP that is not theirs, as far as this node heard: the latest first.
+        """Claims for guarded VIPs that this node heard from other hosts, the latest first.
           INVALID_ARGUMENT  page_size, page_token, vip or link is wrong; the message names the field
         """
 
@@ -261,11 +262,11 @@ class AgentServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _agent_pb2.AuditVipRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_agent_pb2.AuditVipResponse, _abc.Awaitable[_agent_pb2.AuditVipResponse]]:
-        """Audits a VIP now: sends three requests for it within two seconds, on each link where this node can (in the VIP's
-        subnet, with an address of its own), and says which hosts answer.
+        """Audits a VIP now: sends three requests for it within two seconds, on each link on which this node has an address in
+        the VIP's subnet, and says which hosts answer.
           INVALID_ARGUMENT     address is not an IP address
           NOT_FOUND            the address is guarded on no link of this node
-          FAILED_PRECONDITION  this node has no link that is up, in the VIP's subnet and with an address
+          FAILED_PRECONDITION  this node has no link that is up and has an address in the VIP's subnet
           RESOURCE_EXHAUSTED   too many audits are waiting; ask again later
         """
 
