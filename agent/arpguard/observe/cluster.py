@@ -80,29 +80,29 @@ CLUSTER: tuple[spec.Spec[ClusterLook], ...] = (
     ),
     spec.Gauge(
         "arpguard_kubernetes_source_up",
-        "1 for each kind of object that the agent watches, but 0 while the watch is lost",
-        "when it is 0: data about these objects is stale; `arpguard status` says why",
+        "1 while the agent's watch on a kind of object works, 0 while the watch is lost",
+        "when it is 0: what the agent knows about these objects is stale; `arpguard status` says why",
         _of_sources(lambda source: not source.lost),
         ("resource",),
     ),
     spec.Counter(
         "arpguard_kubernetes_lists_total",
         "Complete lists that the agent has read from the API server since it started",
-        "when it grows more than once every few minutes: watches break, and each list costs the server work",
+        "when it grows more often than once every few minutes: watches break, and each list costs the server work",
         _of_sources(lambda source: source.lists),
         ("resource",),
     ),
     spec.Counter(
         "arpguard_kubernetes_streams_total",
         "Watches that the agent has opened at the API server since it started",
-        "when it grows faster than once a minute: something between the agent and the server ends the watches",
+        "when it grows more often than once a minute: something between the agent and the server ends the watches",
         _of_sources(lambda source: source.streams),
         ("resource",),
     ),
     spec.Counter(
         "arpguard_kubernetes_failures_total",
         "Lists and watches that failed since the agent started",
-        "when it grows: the API server is away, or refuses them; `arpguard status` says why",
+        "when it grows: the API server does not answer, or refuses them; `arpguard status` says why",
         _of_sources(lambda source: source.failures),
         ("resource",),
     ),
@@ -118,15 +118,16 @@ CLUSTER: tuple[spec.Spec[ClusterLook], ...] = (
         "Writes of Leases since the agent started: heartbeat (renewals), revocation (of silent nodes) and claim, by "
         "outcome",
         "when what=revocation grows: nodes fall silent; when outcome=refused grows: the API server refuses writes; "
-        "when outcome=unknown grows: it does not answer in time",
+        "when outcome=unknown grows: the API server does not answer in time",
         lambda look: (((what, outcome), count) for (what, outcome), count in sorted(look.state.writes.items())),
         ("what", "outcome"),
     ),
     spec.Gauge(
         "arpguard_renewal_age_seconds",
         "Seconds since this node sent its last successful lease renewal; absent before the first",
-        "when it exceeds arpguard_lease_seconds (or, while arpguard_voucher_bound is 1, exceeds 72) on a node that "
-        "holds elected VIPs: that node no longer answers for those without `hold`",
+        "when it exceeds arpguard_lease_seconds (or 72, the lease of a node with a voucher, while "
+        "arpguard_voucher_bound is 1) on a node that holds elected VIPs: that node no longer answers for those without "
+        "`hold`",
         lambda look: (look.now_ns - look.state.renewed_ns) / NS_PER_S if look.state.renewed_ns is not None else None,
     ),
     spec.Gauge(
@@ -137,7 +138,7 @@ CLUSTER: tuple[spec.Spec[ClusterLook], ...] = (
     ),
     spec.Gauge(
         "arpguard_lease_seconds",
-        "Seconds that this node's lease lasts while the node holds or claims VIPs and is bound to no voucher; more "
+        "Length of this node's lease in seconds, while the node holds or claims VIPs and is bound to no voucher; more "
         "than configured in clusters of more than 100 nodes",
         "when it is many times the configured duration: a takeover from a node without a voucher takes that much "
         "longer",
@@ -145,27 +146,28 @@ CLUSTER: tuple[spec.Spec[ClusterLook], ...] = (
     ),
     spec.Gauge(
         "arpguard_yielding",
-        "1 while this agent is silent because another one uses this node's name, else 0",
+        "1 while this agent stays silent because another agent uses this node's name, else 0",
         "when it is 1: two agents run with the same node name; end one of them",
         lambda look: look.state.yielding,
     ),
     spec.Gauge(
         "arpguard_nodes_alive",
         "Nodes that have renewed within their lease, this one included",
-        "when it falls: a node is down or cut off; or when it differs between nodes",
+        "when it falls, or differs between nodes: a node is down or cut off",
         lambda look: sum(member.alive for member in look.state.members),
     ),
     spec.Gauge(
         "arpguard_nodes",
         "Node objects of the cluster",
-        "when it is far above arpguard_nodes_alive: the other nodes run no agent, and suppress nothing",
+        "when it is far above arpguard_nodes_alive: nodes without a running agent suppress nothing",
         lambda look: len(look.state.nodes),
     ),
     spec.Gauge(
         "arpguard_vips_held",
-        "Elected VIPs that this node may answer for until its fence (the time when its right to answer ends); each "
-        "counted once, however many links it is on",
-        "when the sum over all nodes differs from the number of elected VIPs for longer than a takeover takes",
+        "Elected VIPs that this node may answer for until its fence (the time when its right to answer ends); a VIP on "
+        "several links counts once",
+        "when the sum over all nodes differs from the number of elected VIPs for longer than a takeover takes: a VIP "
+        "has no owner, or two",
         lambda look: look.elected[Kind.OWNED],
     ),
     spec.Gauge(
@@ -176,8 +178,8 @@ CLUSTER: tuple[spec.Spec[ClusterLook], ...] = (
     ),
     spec.Gauge(
         "arpguard_vips_taken_outside",
-        "Elected VIPs that a host outside the cluster has",
-        "when it is above 0: a host outside the cluster uses an address that a Service asks for",
+        "Elected VIPs that a host outside the cluster uses",
+        "when it is above 0: no node answers for these VIPs until that host falls silent",
         lambda look: look.elected[Kind.EXTERNAL],
     ),
     spec.Counter(
@@ -200,20 +202,20 @@ CLUSTER: tuple[spec.Spec[ClusterLook], ...] = (
     spec.Gauge(
         "arpguard_vouched_nodes",
         "Nodes that this one vouches for (vouched), and nodes that it tests before it vouches for them (tried)",
-        "when what=tried stays above 0 for minutes: pings get lost, or come back late",
+        "when what=tried stays above 0 for minutes: pings are lost, or come back late",
         _of_vouching(_vouched),
         ("what",),
     ),
     spec.Counter(
         "arpguard_voucher_unbinds_total",
         "How often this node left a voucher whose grants did not arrive, since the agent started",
-        "when it grows more than once every few minutes: the segment loses frames, or vouchers stop",
+        "when it grows more often than once every few minutes: the segment loses frames, or vouchers stop",
         _of_vouching(lambda vouching: vouching.unbinds),
     ),
     spec.Counter(
         "arpguard_voucher_revocations_total",
         "How often other nodes ended this node's epoch while it was bound to a voucher, since the agent started",
-        "when it grows: this agent ran, so the node was alive, and its VIPs moved for nothing",
+        "when it grows: other nodes took this node for dead although it was alive, and its VIPs moved needlessly",
         _of_vouching(lambda vouching: vouching.revocations),
     ),
     spec.Counter(

@@ -208,8 +208,8 @@ def _audit_age_s(sample: NodeSample) -> float | None:
 _NODE: tuple[spec.Spec[NodeSample], ...] = (
     spec.Counter(
         "arpguard_frames_total",
-        "ARP and neighbour discovery frames judged since the kernel's maps were made; the guard only counted "
-        "those with action=observed, and let them pass",
+        "ARP and neighbour discovery frames judged since the kernel's maps were made; frames with action=observed "
+        "passed: the guard only counted them",
         "when reason=conflict grows: another host claims a VIP; when reason=fenced grows: this node lost the right to "
         "answer",
         _frames,
@@ -218,30 +218,30 @@ _NODE: tuple[spec.Spec[NodeSample], ...] = (
     spec.Gauge(
         "arpguard_vips",
         "VIPs on guarded links, by who may answer and by mode; a VIP on two links counts twice",
-        "when kind=unclaimed is above 0: no host answers for those",
+        "when kind=unclaimed is above 0: no host answers for those VIPs",
         _vips,
         ("kind", "mode"),
     ),
     spec.Gauge(
         "arpguard_vip_owner",
-        "1 for each VIP that this node answers for, with its Service; service and namespace are empty for a VIP from "
-        "the configuration; at most 1000 are listed",
+        "1 for each VIP that this node answers for, with the VIP's Service; service and namespace are empty for a VIP "
+        "from the configuration; at most 1000 VIPs are listed",
         "when two nodes have the same VIP for longer than a scrape interval: both answer for it",
         _owners,
         ("vip", "node", "service", "namespace"),
     ),
     spec.Gauge(
         "arpguard_vip_owner_since_timestamp_seconds",
-        "Unix time (in seconds) when this node began to answer for the VIP (one of those in arpguard_vip_owner); for "
-        "VIPs that it had when the agent started, the time of that start",
+        "Unix time (in seconds) when this node began to answer for a VIP that arpguard_vip_owner lists; for a VIP that "
+        "the node had before the agent started, the time when the agent started",
         "when it is recent, although no move of the VIP and no restart of the agent was planned",
         _since,
         ("vip",),
     ),
     spec.Counter(
         "arpguard_vip_requests_answered_total",
-        "Requests that the guard answered for the VIP (one of those in arpguard_vip_owner); it answers none in "
-        "observe mode, or where another program on the node answers",
+        "Requests for a VIP that arpguard_vip_owner lists, as far as the guard answered them; in observe mode, and for "
+        "a VIP that another program on the node answers for, the guard answers none",
         "when it stops growing for a VIP in use: another host answers its clients, or none does",
         _answered,
         ("vip",),
@@ -261,18 +261,18 @@ _NODE: tuple[spec.Spec[NodeSample], ...] = (
     ),
     spec.Gauge(
         "arpguard_fence_seconds",
-        "Seconds until the kernel ends this node's right to answer, unless it is renewed; 0 once it has ended; "
-        "absent while no VIP here depends on a right that must be renewed",
-        "when it stays below half a second: renewals are late, and at 0 no node answers for the VIPs owned here",
+        "Seconds until the fence, at which this node's right to answer ends unless a renewal at the API server moves "
+        "the fence; 0 once the right has ended; absent while no VIP of this node needs a fence",
+        "when it stays below half a second: renewals are late; at 0, no node answers for the VIPs that need the fence",
         lambda sample: sample.left.api_ns / NS_PER_S if sample.left is not None else None,
     ),
     spec.Gauge(
         "arpguard_voucher_fence_seconds",
-        "Seconds until the kernel ends this node's right to answer, unless its voucher grants it again; 0 once it has "
-        "ended; absent while no VIP here depends on a right that must be renewed, or while the kernel is bound to no "
-        "voucher",
-        "when it stays 0: nothing comes from the voucher, and the API server does not accept the renewal with which "
-        "this node would drop its voucher",
+        "Seconds until the voucher's fence, at which this node's right to answer ends unless a grant of its voucher "
+        "moves the fence; 0 once the right has ended; absent while no VIP of this node needs a fence, or while the "
+        "kernel is bound to no voucher",
+        "when it stays 0: no grant arrives, and the API server does not accept the renewal with which this node would "
+        "drop its voucher",
         _voucher_fence,
     ),
     spec.Counter(
@@ -283,16 +283,16 @@ _NODE: tuple[spec.Spec[NodeSample], ...] = (
     ),
     spec.Counter(
         "arpguard_drift_repaired_total",
-        "Changes by other programs that the agent found and repaired since it started",
-        "when it grows: another program writes to the guard's maps or detaches its programs, and the guard is open "
-        "until the repair",
+        "Changes by other programs to the guard's maps and programs, found and repaired since the agent started",
+        "when it grows: another program writes to the maps or detaches the programs, and the guard is open until the "
+        "repair",
         _drift,
         ("what",),
     ),
     spec.Counter(
         "arpguard_events_total",
-        "Reports of decisions: delivered (to the agent's ring buffer), limited (not sent, because many identical ones "
-        "had been sent), lost (the ring buffer was full), and received (by the agent since it started); "
+        "Reports of decisions: delivered (to the agent's ring buffer), limited (not sent, because many identical "
+        "reports had been sent), lost (the ring buffer was full), and received (by the agent since it started); "
         "arpguard_frames_total counts every frame, even if its report is lost",
         "when outcome=lost grows: the lists of decisions and conflicts have gaps",
         _events,
@@ -300,8 +300,8 @@ _NODE: tuple[spec.Spec[NodeSample], ...] = (
     ),
     spec.Counter(
         "arpguard_vouching_frames_total",
-        "Vouching frames received on guarded links since the kernel's maps were made, by outcome: only pings and "
-        "grants of this node's present term (time with one voucher) have an effect",
+        "Vouching frames received on guarded links since the kernel's maps were made, by what the kernel found in "
+        "them; only pings and grants of this node's present term (its time with one voucher) have an effect",
         "when what=forged grows: two nodes have different secrets, or a host on the segment forges frames; when "
         "what=bad_stamp grows: grants come from before a restart of this machine, or are replayed",
         _vouching,
@@ -315,11 +315,11 @@ _NODE: tuple[spec.Spec[NodeSample], ...] = (
     ),
     spec.Gauge(
         "arpguard_conflicting_claims",
-        "Reports of claims by other hosts, for the latest 1000 pairs of VIP and host; when there are many, the kernel "
-        "reports only some of them; claimant says what the MAC address belongs to: a cluster node (with or without an "
-        "agent), a VRRP (or CARP), HSRP or GLBP router, or a host outside the cluster",
+        "Reports of claims by other hosts, for the latest 1000 pairs of VIP and host; when there are many claims, "
+        "the kernel reports only some; claimant says which kind of host has the MAC address: a cluster node (with or "
+        "without an agent), a VRRP (or CARP), HSRP or GLBP router, or a host outside the cluster",
         "when reason is conflict: two hosts answer for the VIP; when claimant is a cluster node: two nodes do (split "
-        "brain); with other reasons the claimant may be the owner",
+        "brain); with any other reason, the claimant may be the owner",
         lambda sample: ((key, count) for key, (count, _) in sample.claims.items()),
         ("vip", "link", "reason", "claimant"),
     ),
@@ -333,7 +333,7 @@ _NODE: tuple[spec.Spec[NodeSample], ...] = (
     spec.Gauge(
         "arpguard_vip_answers",
         "How many MACs answered when this node last audited the VIP; one node audits each VIP, and at most 1000 VIPs "
-        "are listed, those with a wrong answer first; a VIP is left out if no host has to answer for it, and none does",
+        "are listed, those with a wrong answer first; a VIP is left out if no host should answer for it and none does",
         "when it is above 1: several hosts answer for the VIP; when it is 0: none does",
         _answers,
         ("vip",),
@@ -342,14 +342,13 @@ _NODE: tuple[spec.Spec[NodeSample], ...] = (
         "arpguard_audited_vips",
         "Pairs of VIP and link that this node audits, by what the last audit found: owner (the owner alone answers), "
         "none (no host does), another (another host does) or several (several hosts do)",
-        "when finding is other than owner and the value is above 0: `arpguard audit` names the VIPs, and the hosts "
-        "that answer",
+        "when a finding other than owner is above 0: `arpguard audit` names the VIPs, and the hosts that answer",
         _findings,
         ("finding",),
     ),
     spec.Gauge(
         "arpguard_audit_age_seconds",
-        "Seconds since this node last audited the VIP that has waited longest",
+        "Seconds since the last audit of the VIP that has waited longest for its next one",
         "when it is above twice audit.every: there are more VIPs than audit.rate allows for; raise audit.rate",
         _audit_age_s,
     ),
@@ -364,7 +363,7 @@ _NODE: tuple[spec.Spec[NodeSample], ...] = (
     ),
     spec.Gauge(
         "arpguard_problems",
-        "Problems, including those of the configuration; the agent's log and `arpguard status` name them",
+        "Problems that the agent sees, including those of the configuration; its log and `arpguard status` name them",
         "when it is above 0 for minutes: something is not guarded as configured",
         lambda sample: len(sample.node.state.problems),
     ),
@@ -383,8 +382,8 @@ _NODE: tuple[spec.Spec[NodeSample], ...] = (
     spec.Gauge(
         "arpguard_config_load_timestamp_seconds",
         "Unix time (in seconds) when the agent applied the configuration in force",
-        "when it is older than the latest change, or nodes differ by more than a few seconds: a node has not applied "
-        "the change",
+        "when it is older than the latest change, or differs between nodes by more than a few seconds: a node has not "
+        "applied the change",
         lambda sample: sample.timestamp(sample.node.in_force.loaded_ns) if sample.node.in_force else None,
     ),
     spec.Gauge(
@@ -427,7 +426,7 @@ _NODE: tuple[spec.Spec[NodeSample], ...] = (
     ),
     spec.Gauge(
         "arpguard_build_info",
-        "1, with the agent's version and this node's name, as `owner: {node: NAME}` has it",
+        "1, with the agent's version, and this node's name as `owner: {node: NAME}` uses it",
         "when versions differ for longer than an upgrade takes",
         lambda sample: [((__version__, sample.node.name), 1)],
         ("version", "node"),
@@ -487,7 +486,7 @@ _REQUESTS = spec.Counter(
     "arpguard_api_requests_total",
     "API calls that have ended since the agent started, by method and status code",
     "when a code other than OK and CANCELLED (the caller ended the call) grows: RESOURCE_EXHAUSTED means that the "
-    "agent reached a limit, UNAVAILABLE that it stopped, INTERNAL is a bug, the others are callers' mistakes",
+    "agent reached a limit, UNAVAILABLE that it stopped, INTERNAL that it has a bug; the others are callers' mistakes",
     spec.counted,
     ("method", "code"),
 )
@@ -500,14 +499,14 @@ _LATENCY = spec.Histogram(
 )
 _WATCHERS = spec.Gauge(
     "arpguard_watchers",
-    "Readers of WatchDecisions that are connected",
-    "when there are many more than the clients that you run: clients do not close their streams",
+    "Clients that read WatchDecisions now",
+    "when there are many more than you run: clients do not close their streams",
     spec.counted,
 )
 _WATCH_LOST = spec.Counter(
     "arpguard_watch_lost_total",
-    "Decisions that readers of WatchDecisions did not get since the agent started, because they were slow",
-    "when it grows: what a reader shows has gaps; the stream says how many decisions are missing",
+    "Decisions that clients of WatchDecisions did not get, because they read too slowly, since the agent started",
+    "when it grows: what the client shows has gaps; the stream says how many decisions are missing",
     spec.counted,
 )
 
