@@ -56,7 +56,7 @@ def test_rights_and_names_are_enough_from_the_first_start_to_the_removal():
             cluster.ask("DELETE", DAEMONSET, {"propagationPolicy": "Foreground"})
             agent.kill(signal.SIGTERM)
             said = agent.log.read_text(encoding="utf-8")
-            assert "its DaemonSet is gone" in said
+            assert "the agent's DaemonSet is gone" in said
             assert "orbidden" not in said
             assert not agent.pin_dir.exists() or pins(agent.pin_dir) == []
             assert wire.who(VIP, mark=pair.node.address) == []
@@ -72,6 +72,6 @@ def test_replaced_pod_leaves_the_guard_in_place():
             until(lambda: wire.who(VIP, mark=pair.node.address) == [pair.node.mac], START_S)
             cluster.ask("DELETE", f"/api/v1/namespaces/arpguard/pods/{POD['metadata']['name']}")
             agent.kill(signal.SIGTERM)
-            assert "its pod is replaced" in agent.log.read_text(encoding="utf-8")
+            assert "the agent's Pod is being replaced" in agent.log.read_text(encoding="utf-8")
             assert wire.who(VIP, mark=pair.node.address) == [pair.node.mac]
             assert cluster.leases()["node.node-1"]["spec"]["leaseDurationSeconds"] == 7

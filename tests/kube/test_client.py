@@ -168,7 +168,7 @@ def test_body_that_is_no_status_never_gets_into_the_message(tmp_path):
     error = asyncio.run(_error_of(tmp_path, answer(503, "<html>secret</html>")))
 
     assert "secret" not in str(error)
-    assert "503 Service Unavailable: 19 bytes that are not a Status object" in str(error)
+    assert "503 Service Unavailable: the body (19 bytes) is not a Status object" in str(error)
 
 
 def test_json_that_is_no_status_never_gets_into_the_message(tmp_path):

@@ -559,7 +559,7 @@ async def test_new_owner_is_told_of(one):
         (event,) = one.events("OwnerChanged")
 
         assert event["type"] == "Normal"
-        assert event["note"] == f"{NODE} answers for {A} now"
+        assert event["note"] == f"{NODE} now answers for {A}"
         assert (event["regarding"]["kind"], event["regarding"]["name"]) == ("Service", "web")
 
 

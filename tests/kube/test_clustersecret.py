@@ -88,7 +88,7 @@ async def test_created_secret_whose_answer_was_lost_is_found_by_the_next_try(tmp
 def test_missing_right_says_where_it_comes_from(steps, tmp_path):
     async def ask():
         async with an_api(tmp_path, *steps) as (_, client):
-            with pytest.raises(NoRightError, match="grant what the manifests or the chart grant") as caught:
+            with pytest.raises(NoRightError, match="grant the rights that the manifests and the chart grant") as caught:
                 await cluster_secret(client, *PLACE)
             assert f"the verb '{'create' if len(steps) > 1 else 'get'}'" in str(caught.value)
 

@@ -151,7 +151,8 @@ async def test_c11_node_with_an_agent_is_a_split_brain_and_not_defended_against(
 
         (event,) = cluster.events("VIPSplitBrain")
         assert event["note"] == (
-            f"{ear.side.node} hears {name} (cluster node), {mac}, claim {A} on {LINK}, but {ear.side.node} owns it: "
+            f"{ear.side.node} hears {name} (cluster node) claim {A} on {LINK} with MAC {mac}, "
+            f"but {ear.side.node} owns it: "
             "two nodes may be answering"
         )
         assert not cluster.events("VIPConflict")

@@ -356,7 +356,8 @@ async def test_service_that_a_policy_refuses_does_not_hold_up_the_others(pair, m
     async with a_side(pair, NODE, config=ON) as side:
         await waited(lambda: said(pair, "b") == f"{B}={NODE}", "the other", PATIENCE_S)
         await until(
-            lambda: side.says(f"cannot write {OWNED_BY} on shop/a: cannot patch services shop/a: 422"), PATIENCE_S
+            lambda: side.says(f"cannot write the annotation {OWNED_BY} on shop/a: cannot patch services shop/a: 422"),
+            PATIENCE_S,
         )
         pair.delete("/api/v1/namespaces/shop/services/a")
         await until(lambda: not side.problems, PATIENCE_S)

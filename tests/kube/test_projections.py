@@ -166,18 +166,21 @@ SPOILT = {
     ),
     "externalIP with leading zeros": ({"spec": {"externalIPs": ["010.0.0.1", "192.0.2.1"]}}, "is not an IP"),
     "externalIP of a link": ({"spec": {"externalIPs": ["fe80::1%eth0", "192.0.2.1"]}}, "is not an IP"),
-    "externalIP that is a number": ({"spec": {"externalIPs": [3232235777, "192.0.2.1"]}}, "is not a text (3232235777)"),
+    "externalIP that is a number": (
+        {"spec": {"externalIPs": [3232235777, "192.0.2.1"]}},
+        "is not a string (3232235777)",
+    ),
     "externalIP that is a network": ({"spec": {"externalIPs": ["192.0.2.0/24", "192.0.2.1"]}}, "is not an IP"),
     "externalIP of 100 kB": ({"spec": {"externalIPs": ["1" * 100_000, "192.0.2.1"]}}, "is not an IP"),
     "externalIP with control characters": ({"spec": {"externalIPs": ["\x1b[2J\n", "192.0.2.1"]}}, "is not an IP"),
-    "externalIP with half a character": ({"spec": {"externalIPs": ["\ud800", "192.0.2.1"]}}, "is not a text"),
+    "externalIP with half a character": ({"spec": {"externalIPs": ["\ud800", "192.0.2.1"]}}, "is not a string"),
     "labels that are a list": (
         {"metadata": {"name": "web", "labels": []}, "spec": {"externalIPs": ["192.0.2.1"]}},
         "metadata.labels: is not an object",
     ),
     "label that is a number": (
         {"metadata": {"name": "web", "labels": {"a": 5}}, "spec": {"externalIPs": ["192.0.2.1"]}},
-        "metadata.labels['a']: is not a text (5)",
+        "metadata.labels['a']: is not a string (5)",
     ),
     "annotation of a megabyte": (
         {
@@ -324,8 +327,8 @@ def test_half_a_character_is_no_text():
 
     assert (found.uid, found.labels) == ("", (("c", "y"),))
     assert found.problems == (
-        "metadata.uid: is not a text ('\\ud800')",
-        "metadata.labels['a']: is not a text ('\\udfff')",
+        "metadata.uid: is not a string ('\\ud800')",
+        "metadata.labels['a']: is not a string ('\\udfff')",
     )
 
 

@@ -76,7 +76,7 @@ def test_agents_that_clean_up_leave_nothing_to_tell(api, uninstall):
     a_daemonset(api)
     code, out, err = uninstall()
 
-    assert (code, err) == (0, "DaemonSet arpguard/arpguard: waiting for its Pods\n")
+    assert (code, err) == (0, "DaemonSet arpguard/arpguard: waiting for its Pods to end\n")
     assert out.startswith("the agents are gone; removed 0 Leases that they left\nnow delete the rest: helm uninstall")
     assert api.ask("GET", f"{DAEMONSETS}/{NAME}").code == 404
 
@@ -188,7 +188,7 @@ def test_it_can_be_run_again(api, uninstall):
     assert uninstall()[0] == 0
     code, out, err = uninstall()
 
-    assert (code, err) == (0, "DaemonSet arpguard/arpguard is gone\n")
+    assert (code, err) == (0, "DaemonSet arpguard/arpguard is already gone\n")
     assert "0 Leases" in out
 
 

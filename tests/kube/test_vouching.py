@@ -409,12 +409,12 @@ async def test_secret_that_cannot_be_used_is_a_problem_until_it_can(two):
         a_side(two, ONE, kernels[0], config=VOUCHING) as one,
         a_side(two, TWO, kernels[1], config=VOUCHING),
     ):
-        await _is(lambda: one.says("vouching: this node cannot read the Secret"))
+        await _is(lambda: one.says("vouching: cannot read the Secret"))
         assert kernels[0].processes == []
 
         two.put(secret(key=base64.b64encode(bytes(range(32))).decode()))
         await _vouched(two, ONE, TWO)
-        await _is(lambda: not one.says("this node cannot read the Secret"))
+        await _is(lambda: not one.says("cannot read the Secret"))
 
 
 def _renewed(side: Side, scene: Scene, fence_ns: int) -> bool:

@@ -35,7 +35,7 @@ unknown: suppress
 vips: [{{address: {OWNED}, owner: {{node: node-1}}}}]
 """
 WITHOUT_GATEWAY = ["route del default"]  # whose range is not closed
-HAS_RUN = "nothing to do: an agent has guarded this node since it booted"
+HAS_RUN = "nothing to do: an agent has guarded this node since boot"
 NETWORK_UP = [f"addr add {OWN}/24 dev eth0", *(f"addr add {vip}/32 dev lo" for vip in (OWNED, NEW))]
 
 
@@ -203,7 +203,7 @@ def test_maps_of_another_size_are_left_alone_also_where_no_link_is_guarded(pair,
     its_maps = list(guard.pin_dir.glob("maps-*"))
     bpffs.remove(guard.pin_dir / "links")
     pair.node.netns.batch(["link del eth0"])
-    assert early(pair, guard) == f"{HAS_RUN} (its maps under {guard.pin_dir} have another size or layout)"
+    assert early(pair, guard) == f"{HAS_RUN} (maps of another size or layout are pinned under {guard.pin_dir})"
     assert list(guard.pin_dir.glob("maps-*")) == its_maps
 
 
@@ -211,7 +211,7 @@ def test_a_guard_of_tc_filters_stays(pair, agent):
     """As on kernels before 6.6: nothing is pinned for them."""
     boot(pair, agent)
     a_guard(pair, Hook.TC_INGRESS, Hook.TC_EGRESS, use_tcx=False)
-    assert early(pair, agent) == f"{HAS_RUN} (its tc filters are attached)"
+    assert early(pair, agent) == f"{HAS_RUN} (the guard's tc filters are attached)"
     assert not list(agent.pin_dir.glob("*-*"))
 
 

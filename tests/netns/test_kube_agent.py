@@ -142,7 +142,7 @@ def test_agent_whose_rights_are_gone_removes_the_guard_only_where_more_is_gone(p
 
     agent.kill(signal.SIGTERM)
 
-    assert ("stopping: its rights and its ConfigMap are gone, as after an uninstall" in agent.said()) is deleted
+    assert ("stopping: the agent's rights and ConfigMap are gone, as after an uninstall" in agent.said()) is deleted
     assert ("the guard stays, and" in agent.said()) is not deleted
     assert agent.said().rstrip().endswith("the guard is removed") is deleted, "in its last line"
     assert bool(_programs(pair)) is agent.is_pinned() is not deleted

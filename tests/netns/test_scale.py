@@ -134,7 +134,7 @@ def full() -> Iterator[tuple[Pair, AgentProcess, Wire]]:
 def test_what_does_not_fit_is_told_and_what_fits_goes_on_as_if_nothing_were(full):
     pair, agent, wire = full
     fits, left_out = [FIRST, FIRST + ROOM - 1], [FIRST + ROOM, FIRST + ROOM + SURPLUS - 1]
-    problem = f"the entries map is full: {SURPLUS} of {ROOM + SURPLUS} VIP entries do not fit into {ROOM}"
+    problem = f"the entries map is full: it has room for {ROOM} of {ROOM + SURPLUS} VIP entries"
     settings = owners(ROOM + SURPLUS, ROOM + SURPLUS)
 
     assert said(agent, f"problem: {problem}; not guarded: {FIRST + ROOM}, .*raise bpf.max_entries to {ROOM + SURPLUS}")

@@ -13,7 +13,7 @@ from arpguard.api.server import Listener
 from arpguard.config.model import GrpcConfig
 from arpguard.errors import ListenError
 
-WAITS = "this agent is on standby until this node's current agent stops: ask that one"
+WAITS = "this agent is on standby until this node's current agent stops: ask that agent"
 
 
 class Standby:

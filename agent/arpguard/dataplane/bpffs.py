@@ -42,7 +42,7 @@ def prepare(pin_dir: Path) -> None:
         _make_private(pin_dir)
     except OSError as error:
         raise DataPlaneError(
-            f"cannot use {pin_dir} for BPF pins ({error.strerror}): run as root, and `mount -t bpf bpf /sys/fs/bpf`"
+            f"cannot use {pin_dir} for BPF pins ({error.strerror}): run as root, and run `mount -t bpf bpf /sys/fs/bpf`"
         ) from error
 
 
@@ -80,7 +80,7 @@ def lock(pin_dir: Path) -> Fd:
         if error.errno != errno.EWOULDBLOCK:
             raise
         raise LockedError(
-            f"another arpguard agent is using {pin_dir}: stop it, or give this one its own bpf.pin_dir"
+            f"another arpguard agent is using {pin_dir}: stop it, or give this agent its own bpf.pin_dir"
         ) from error
     return fd
 

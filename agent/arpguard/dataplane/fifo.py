@@ -199,4 +199,4 @@ def _refuse_open_to_others(path: Path) -> None:
         )
     why = exposed(path)
     if why:
-        raise UnfitFifoError(f"others may replace {path}: {why}")
+        raise UnfitFifoError(f"users other than root may replace {path}: {why}")

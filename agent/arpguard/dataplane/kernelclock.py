@@ -36,8 +36,8 @@ def require_the_kernels_clock() -> None:
     if abs(offset) > _TOLERANCE:
         differs = f"{(abs(offset) << _SHIFT) / NS_PER_S:.2f} s {'ahead of' if offset > 0 else 'behind'}"
         raise DataPlaneError(
-            f"CLOCK_BOOTTIME in this process is {differs} the kernel's, by which the kernel checks fences: "
-            "run the agent in the machine's time namespace, and without libfaketime"
+            f"CLOCK_BOOTTIME in this process is {differs} the kernel's own, by which fences expire: "
+            "run the agent in the host's time namespace, and without libfaketime"
         )
 
 

@@ -41,7 +41,7 @@ def wait_for_running_programs() -> None:
     """Returns once every BPF program run that had begun has ended (membarrier(2))."""
     number = _MEMBARRIER_NUMBER[platform.machine()]
     if ctypes.CDLL(None, use_errno=True).syscall(number, _MEMBARRIER_GLOBAL, 0, 0) < 0:
-        raise DataPlaneError("membarrier(2) is refused: allow it in the seccomp profile (RuntimeDefault does)")
+        raise DataPlaneError("membarrier(2) is refused: allow it in the seccomp profile (RuntimeDefault allows it)")
 
 
 @dataclass(frozen=True, slots=True)

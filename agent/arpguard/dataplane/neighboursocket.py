@@ -99,7 +99,7 @@ class NeighbourSocket:
         except OSError as error:
             self._socket.close()
             raise DataPlaneError(
-                f"cannot listen on interface {ifname} ({error.strerror}): name one that exists"
+                f"cannot listen on interface {ifname} ({error.strerror}): name an interface that exists"
             ) from error
 
         self._ready = select.poll()  # select(2) takes no descriptor above 1023

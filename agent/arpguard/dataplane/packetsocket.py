@@ -18,7 +18,7 @@ def open_raw() -> socket.socket:
     try:
         return socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
     except PermissionError as error:
-        raise DataPlaneError("raw sockets are refused: run as root, or with CAP_NET_RAW") from error
+        raise DataPlaneError("the kernel refuses raw sockets: run as root, or with CAP_NET_RAW") from error
 
 
 def attach_filter(opened: socket.socket, steps: Sequence[tuple[int, int, int, int]]) -> None:

@@ -78,7 +78,7 @@ def require() -> None:
     lacks = missing(effective())
     if lacks:
         named = ", ".join(f"CAP_{each.name} ({NEEDED[each]})" for each in lacks)
-        raise DataPlaneError(f"cannot run without {named}: run as root, or grant the container what is missing")
+        raise DataPlaneError(f"cannot run without {named}: run as root, or grant the container these capabilities")
 
 
 def refusal() -> str:

@@ -49,7 +49,7 @@ async def dump(request: int, header: bytes) -> list[memoryview]:
         bodies = await _dump(request, header)
         if bodies is not None:
             return bodies
-    raise BlockingIOError("they change faster than the agent can read them")
+    raise BlockingIOError("the kernel's tables change faster than the agent can read them")
 
 
 async def _dump(request: int, header: bytes) -> list[memoryview] | None:

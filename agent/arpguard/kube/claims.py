@@ -176,7 +176,7 @@ def _unreadable(lease: Lease, epoch: str) -> str:
     if lease.holder and not _has_lease(lease.holder):
         return f"spec.holderIdentity is not a node's name ({lease.holder!r:.80})"
     if lease.holder and not _epoch(epoch):
-        return f"annotation {_HOLDER_EPOCH} is not an epoch ({epoch!r:.80})"
+        return f"annotation {_HOLDER_EPOCH} is not a UUID ({epoch!r:.80})"
     return ""
 
 

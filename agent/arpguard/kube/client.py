@@ -213,7 +213,9 @@ class Client:
             async for piece in pieces:
                 body += piece
                 if len(body) > MAX_BODY_BYTES:
-                    failure = Failure(request.verb, request.what, response.status, f"more than {MAX_BODY_BYTES} bytes")
+                    failure = Failure(
+                        request.verb, request.what, response.status, f"the answer has more than {MAX_BODY_BYTES} bytes"
+                    )
                     raise TooLargeError(failure)
         return bytes(body)
 

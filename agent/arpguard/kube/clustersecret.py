@@ -35,13 +35,13 @@ async def cluster_secret(client: Client, namespace: str, name: str) -> bytes:
         if found is None and (found := await _create(client, namespace, name)) is None:
             found = await client.find(read)
     except ForbiddenError as error:
-        remedy = "grant what the manifests or the chart grant for vouching, or switch vouching off"
+        remedy = "grant the rights that the manifests and the chart grant for vouching, or set lease.vouching: off"
         raise NoRightError(f"{error}; {remedy}") from error
 
     if found is None:
         raise ClusterSecretError(
-            f"Secret {namespace}/{name} was deleted while the agent read it; the agent creates it again, so do not "
-            "delete it"
+            f"Secret {namespace}/{name} was deleted while the agent read it; the agent creates it again, so leave it "
+            "there"
         )
     return secret_in(found, f"Secret {namespace}/{name}")
 
@@ -50,7 +50,7 @@ def secret_in(raw: JsonObject, what: str) -> bytes:
     """The bytes in a Secret as the API server sends it. Raises ClusterSecretError, which does not quote them."""
     data = raw.get("data")
     text = data.get(DATA_KEY) if isinstance(data, dict) else None
-    remedy = "delete the Secret and restart the agents; the first to start creates another"
+    remedy = "delete the Secret and restart the agents; the first agent to start creates a new one"
 
     if not isinstance(text, str):
         raise ClusterSecretError(f"{what} has no data.{DATA_KEY}: {remedy}")

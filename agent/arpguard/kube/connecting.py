@@ -57,7 +57,7 @@ class Access(ABC):
             async with asyncio.timeout(LOOK_TIMEOUT_S):
                 await self._look()
         except (OSError, ValueError, ConfigError) as error:
-            text = cut(str(error)) or "reading them takes too long"
+            text = cut(str(error)) or "reading the credentials takes too long"
             raise UnauthorizedError(Failure("read", "credentials", 0, text)) from error
         settings = await self._configuration.auth_settings()
         return {setting["key"]: setting["value"] for setting in settings.values() if setting["value"]}
@@ -124,7 +124,7 @@ class FileAccess(Access):
         try:
             return cls(path, configuration, context)
         except OSError as error:  # ssl.SSLError is one: the files are not certificates
-            raise _config_error(str(path), error, "name readable certificates") from error
+            raise _config_error(str(path), error, "name certificate files that can be read") from error
 
     async def _look(self) -> None:
         """Reads once for all requests that wait, and keeps reading when they give up.
@@ -176,7 +176,7 @@ async def _load_file(path: Path, configuration: Configuration, context: str | No
             str(path), context=context, client_configuration=configuration, persist_config=False
         )
     except (loading.ConfigException, OSError, yaml.YAMLError, ValueError, TypeError, KeyError, AttributeError) as error:
-        raise _config_error(str(path), error, "see `kubectl config view`") from error
+        raise _config_error(str(path), error, "check it with `kubectl config view`") from error
 
 
 def _expect_mappings(path: Path) -> None:
@@ -184,7 +184,7 @@ def _expect_mappings(path: Path) -> None:
     files = [Path(each).expanduser() for each in str(path).split(os.pathsep) if each]
     for file in [each for each in files if each.exists()] or files[:1]:
         if not isinstance(yaml.safe_load(file.read_text(encoding="utf-8")), dict):
-            raise TypeError("is not a mapping")
+            raise TypeError("the file is not a YAML mapping")
 
 
 def _new_configuration() -> Configuration:

@@ -54,7 +54,7 @@ class NotFoundError(ClusterError):
 class UnauthorizedError(ClusterError):
     """401: the credentials are missing, wrong, or expired."""
 
-    advice = ": check the token or certificate of this agent"
+    advice = ": check the token or client certificate"
 
 
 class ForbiddenError(ClusterError):
@@ -62,7 +62,7 @@ class ForbiddenError(ClusterError):
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure)
-        self.args = (f"{self}: if RBAC denies it, allow the verb {failure.verb!r} on {failure.resource}",)
+        self.args = (f"{self}: if RBAC is the cause, allow the verb {failure.verb!r} on {failure.resource}",)
 
 
 class ThrottledError(ClusterError):
@@ -130,4 +130,4 @@ def _quote(body: bytes) -> str:
         status = None
     if isinstance(status, dict) and status.get("kind") == "Status":
         return message_of(status)
-    return f"{len(body)} bytes that are not a Status object"
+    return f"the body ({len(body)} bytes) is not a Status object"

@@ -153,7 +153,7 @@ def _is_broken(found: object) -> bool:
 
 
 _KINDS: dict[type, str] = {
-    str: "a text",
+    str: "a string",
     int: "a whole number",
     bool: "true or false",
     list: "a list",

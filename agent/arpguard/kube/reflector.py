@@ -305,7 +305,7 @@ class Reflector(Generic[T]):
         if kind in ("ADDED", "MODIFIED", "DELETED"):
             self._change(raw, deleted=kind == "DELETED")
         elif kind != "BOOKMARK":
-            raise self._nonsense("an event of an unknown type")
+            raise self._nonsense("the stream has an event of an unknown type")
         self._version = version_of(raw) or self._version
 
     def _change(self, raw: JsonObject, *, deleted: bool) -> None:

@@ -25,10 +25,10 @@ from arpguard.wire.ndp import NdType
 class End(Enum):
     """Why the agent stops."""
 
-    REMOVED = "its DaemonSet is gone"
-    NAMESPACE_GOES = "its namespace is being deleted"
-    RIGHTS_GONE = "its rights and its ConfigMap are gone, as after an uninstall"
-    REPLACED = "its pod is replaced"
+    REMOVED = "the agent's DaemonSet is gone"
+    NAMESPACE_GOES = "the agent's namespace is being deleted"
+    RIGHTS_GONE = "the agent's rights and ConfigMap are gone, as after an uninstall"
+    REPLACED = "the agent's Pod is being replaced"
     STOPPED = "shutdown requested"
 
     @property

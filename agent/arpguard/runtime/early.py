@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 _HOOKS = (Hook.TC_INGRESS, Hook.TC_EGRESS)
 _GENERATION = 1  # of the configuration; to the programs, 0 means that no configuration was written yet
 _LOOK_S = 0.02
-_NOTHING = "nothing to do: an agent has guarded this node since it booted ({})"
+_NOTHING = "nothing to do: an agent has guarded this node since boot ({})"
 
 
 async def close_early(config: AgentConfig, wait_s: float) -> str:
@@ -47,7 +47,7 @@ async def close_early(config: AgentConfig, wait_s: float) -> str:
         loaded = loader.load_attached(pin_dir, build, [PROGRAM_AT[hook] for hook in _HOOKS])
         maps, control = loaded.maps, ControlValue(loaded.maps["control"])
         if control.read() is not None:
-            return _NOTHING.format(f"its maps are pinned under {pin_dir}")
+            return _NOTHING.format(f"the guard's maps are pinned under {pin_dir}")
 
         table, ranges = EntryTable(maps["entries"], maps["counters"]), RangeTable(maps["ranges"], maps["counters"])
         vouching = VouchingMaps(maps["vouching"], maps["control"], maps["grants"], lock)
@@ -69,11 +69,11 @@ async def _sign_of_guard(pin_dir: Path, build: Build) -> str:
     Programs loaded now would replace that guard's and know none of its VIPs, so that the kernel would answer for them.
     """
     if read_pins(pin_dir):
-        return f"its programs are attached, and pinned under {pin_dir}"
+        return f"the guard's programs are attached, and pinned under {pin_dir}"
     if loader.has_other_maps(pin_dir, build):
-        return f"its maps under {pin_dir} have another size or layout"
+        return f"maps of another size or layout are pinned under {pin_dir}"
     if await clsact.find_all():
-        return "its tc filters are attached"
+        return "the guard's tc filters are attached"
     return ""
 
 
@@ -119,7 +119,7 @@ class EarlyFile:
         self._left_out = ""
         if self._wanted and len(names) > MAX_INTERFACES:
             self._left_out = (
-                f"{self._path} has room for only {MAX_INTERFACES} of {len(names)} NICs: after a boot the others are "
+                f"{self._path} has room for only {MAX_INTERFACES} of {len(names)} NICs: after a boot, the others stay "
                 "open until the agent runs; guard fewer links"
             )
         self._write(self._path)

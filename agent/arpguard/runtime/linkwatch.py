@@ -47,7 +47,7 @@ class LinkWatch:
                     self._note_change()
                     await asyncio.sleep(LOOK_PAUSE * self._look_s)
             except DataPlaneError as error:
-                log.warning("%s; looking again", error)
+                log.warning("%s; trying again", error)
                 self._note_change()
                 await asyncio.sleep(RETRY_S)
 

@@ -141,13 +141,15 @@ class Startup:
         the voucher of an agent that has just ended.
         """
         if not self._options.standby:
-            log.info("another agent, or its voucher process, uses %s; giving it %.0f s to end", self._pin_dir, ENDING_S)
+            log.info(
+                "another agent, or its voucher process, uses %s; waiting %.0f s for it to end", self._pin_dir, ENDING_S
+            )
             return time.monotonic() + ENDING_S
 
         standby = await self._get_ready(programs)
         waiting.push_async_callback(standby.stop)
         await standby.start()
-        log.info("standby: another agent uses %s; this one takes over when that one ends", self._pin_dir)
+        log.info("standby: another agent uses %s; this agent takes over when the other one ends", self._pin_dir)
         return math.inf
 
     async def _get_ready(self, programs: Build) -> "Standby":

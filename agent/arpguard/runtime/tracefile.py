@@ -50,7 +50,7 @@ class TraceFile:
                 os.write(self._file, self._line(boot_ns(), FULL, {}))
                 self._end(FULL)
         except OSError as error:
-            self._end(f"cannot write it: {error.strerror}")
+            self._end(f"cannot write to the file: {error.strerror}")
 
     def _line(self, now_ns: int, event: str, what: Mapping[str, Any]) -> bytes:
         line = {"ns": now_ns, **self._who, "event": event, **what}

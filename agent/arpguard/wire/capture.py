@@ -74,7 +74,7 @@ class _Stream:
         """So many bytes; _Damage when the file ends before."""
         data = self.take_if_any(size)
         if len(data) < size:
-            raise _Damage("the file ends there")
+            raise _Damage("the file ends too early")
         return data
 
     def take_if_any(self, size: int) -> bytes:

@@ -212,8 +212,8 @@ class NoMessage(Enum):
     """Why there is no message to read."""
 
     NO_ND = "neither a solicitation nor an advertisement"
-    CUT_OFF = "a message that ends before its target does"
-    UNWALKABLE = "more extension headers than the guard reads, or a fragment: its content is unknown"
+    CUT_OFF = "a message that ends before the end of its target address"
+    UNWALKABLE = "more extension headers than the guard reads, or a fragment: the guard cannot tell what it carries"
 
 
 @dataclass(frozen=True, slots=True)

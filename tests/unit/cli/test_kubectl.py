@@ -911,7 +911,7 @@ def test_uninstall_is_the_agents_own_with_the_users_kubeconfig(kubectl, kubeconf
     code, out, err = kubectl("uninstall")
 
     assert code == 0
-    assert err.startswith("DaemonSet arpguard/arpguard is gone\n")
+    assert err.startswith("DaemonSet arpguard/arpguard is already gone\n")
     assert out.startswith("the agents are gone; removed 0 Leases")
 
 

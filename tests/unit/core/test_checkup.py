@@ -707,9 +707,9 @@ def test_vips_and_other_nodes_are_asked_for_and_not_this_node():
 
 
 def test_a_link_that_cannot_be_heard_on_is_unknown():
-    scene = picture(BOUND, ETH0, wire=Wire(unheard={2: "raw sockets are refused"}))
+    scene = picture(BOUND, ETH0, wire=Wire(unheard={2: "the kernel refuses raw sockets"}))
     assert said("vip-on-wire", scene)[0] == Finding(
-        Grade.UNKNOWN, "could not ask on this link: raw sockets are refused", "eth0"
+        Grade.UNKNOWN, "could not ask on this link: the kernel refuses raw sockets", "eth0"
     )
 
 

@@ -20,7 +20,7 @@ HELD = Holder("n1", "e1", alive=True, void=False, known=True, exists=True)
 FIRST, SECOND = Candidate("n1", True, True, "choice 1"), Candidate("n2", True, False, "choice 2")
 DOWN = Candidate("n3", False, False, "its Node is not ready")
 MAC = "02:00:00:00:00:50"
-NO_EPOCH = "annotation arpguard.io/holder-epoch is not an epoch ('x')"
+NO_EPOCH = "annotation arpguard.io/holder-epoch is not a UUID ('x')"
 UNCHANGED = "this node has seen the claim unchanged"
 MOVED_ONCE = "the VIP has moved once so far"
 GOING = "the claim is being deleted by hand: first n1 falls silent, then the claim disappears; after that "

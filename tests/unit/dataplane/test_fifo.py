@@ -161,7 +161,9 @@ def test_one_that_others_may_write_to_is_refused(path, mode):
 
 def test_one_that_others_may_replace_is_refused(path):
     path.parent.chmod(0o777)
-    with pytest.raises(UnfitFifoError, match=f"others may replace {path}: any user may write to {path.parent}"):
+    with pytest.raises(
+        UnfitFifoError, match=f"users other than root may replace {path}: any user may write to {path.parent}"
+    ):
         Fifo(path)
 
 

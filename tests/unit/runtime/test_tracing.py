@@ -53,7 +53,7 @@ def test_a_full_disk_ends_the_trace_and_nothing_else(caplog):
 
     trace.tell("started", {})
     trace.tell("claim seen", {})
-    assert caplog.text.count("cannot write it: No space left on device") == 1
+    assert caplog.text.count("cannot write to the file: No space left on device") == 1
 
 
 def test_lines_of_a_voucher_are_written_together_with_the_time_at_which_each_was_told(tmp_path):

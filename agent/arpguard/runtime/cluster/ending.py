@@ -28,7 +28,7 @@ LATELY_NS = 600 * NS_PER_S  # an uninstall deletes the ConfigMap and ends the ag
 _TERMINATING = "being terminated"  # the words of a kube-apiserver's NamespaceLifecycle
 _KEPT = (
     "the API server refuses to say why this agent has to stop, and the agent's ConfigMap was not deleted recently, so "
-    "perhaps the agent only restarts: the guard stays, and this node's elected VIPs fall silent once the fence has "
+    "this may be only a restart: the guard stays, and this node's elected VIPs fall silent once the fence has "
     "expired. If arpguard was uninstalled, remove the guard from each node with deploy/cleanup or `arpguard cleanup`"
 )
 

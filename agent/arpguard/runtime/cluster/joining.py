@@ -125,7 +125,7 @@ async def _own_heartbeat(node: str, hearts: Records) -> Heartbeat | None:
             return await hearts.heartbeat(node)
         except ClusterError as error:
             if not failed:
-                log.warning("lease: cannot read this node's heartbeat; claiming no VIP until that succeeds: %s", error)
+                log.warning("lease: cannot read this node's heartbeat, so claiming no VIP yet: %s", error)
             failed = True
             await asyncio.sleep(RETRY_S)
 

@@ -158,7 +158,7 @@ class Judge:
             neighbours = await read_neighbours()
         except DataPlaneError as error:
             if str(error) != self._unread:
-                log.warning("%s; nodes without an agent count as hosts outside the cluster", error)
+                log.warning("%s; meanwhile, nodes without an agent count as hosts outside the cluster", error)
             self._unread = str(error)
             return
 

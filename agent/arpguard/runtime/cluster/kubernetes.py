@@ -291,7 +291,7 @@ class Kubernetes:
                 log.warning("could not delete all Leases of this node in time: delete those that name this node")
             await self._owned_by.withdraw(WITHDRAW_S)
         elif not await self._membership.part(self._parting_ns(end), ASK_S):
-            log.warning("the last renewal failed: this node stops answering when its fence expires")
+            log.warning("the last renewal failed: this node stops answering for elected VIPs when its fence expires")
         return end
 
     def _parting_ns(self, end: End) -> int:

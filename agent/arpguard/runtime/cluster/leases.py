@@ -354,7 +354,7 @@ class Leases:
         revokes it once the kernel returns no pings.
         """
         now_ns = boot_ns()
-        leaving = dict.fromkeys(self._ownership.wanted, "arpguard is removed from this node")
+        leaving = dict.fromkeys(self._ownership.wanted, "arpguard is being removed from this node")
         self.do(self._ownership.want((), now_ns, leaving))
         for vip in vips:
             self.do(self._ownership.forget(vip, now_ns))

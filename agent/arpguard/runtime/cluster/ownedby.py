@@ -39,7 +39,7 @@ AGAIN_NS = 10 * NS_PER_S  # between two writes to one Service
 REFUSED_NS = 60 * NS_PER_S
 RETRY_S, MAX_RETRY_S = 1.0, 60.0
 AT_ONCE = 500
-_REMEDY = "apply the component owned-by (the chart grants the right by itself), or set services.owned_by: false"
+_REMEDY = "apply the component owned-by (the Helm chart includes the right), or set services.owned_by: false"
 
 
 class OwnedBy:
@@ -80,7 +80,7 @@ class OwnedBy:
         if not (self._on and self._refused):
             return ""
         names = some(sorted("/".join(key) for key in self._refused))
-        return f"cannot write {OWNED_BY} on {names}: {next(iter(self._refused.values()))}"
+        return f"cannot write the annotation {OWNED_BY} on {names}: {next(iter(self._refused.values()))}"
 
     async def run(self) -> None:
         """Writes until it is cancelled."""
@@ -100,7 +100,9 @@ class OwnedBy:
                     await asyncio.sleep(LOOK_S)
                     await self._keep()
         except TimeoutError:
-            log.warning("%s: this node's name is left on %s", OWNED_BY, some(sorted(map("/".join, self._due_ns))))
+            log.warning(
+                "the annotation %s still names this node on %s", OWNED_BY, some(sorted(map("/".join, self._due_ns)))
+            )
 
     async def _keep(self) -> None:
         if self._on is None:
@@ -161,7 +163,7 @@ class OwnedBy:
             self._not_before_ns = boot_ns() + int(wait_s * NS_PER_S)
             return
         except NotFoundError:
-            log.debug("service %s/%s is gone", *key)
+            log.debug("Service %s/%s is gone", *key)
         except ClusterError as error:
             self._refuse(key, error)
             return

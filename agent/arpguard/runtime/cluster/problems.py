@@ -15,13 +15,13 @@ def problems_of(node: str, cluster: Cluster, outlook: Outlook, state: LiveState,
     yield from cluster.announcers.all_problems
     for name, source in cluster.sources.items():
         if source.lost:
-            yield f"Kubernetes: lost the watch on {name}; their last known state is going stale: {source.lost}"
+            yield f"Kubernetes: lost the watch on {name}; what the agent knows about them is going stale: {source.lost}"
     if state.renewal_lost:
         yield f"Kubernetes: cannot renew the lease: {state.renewal_lost}"
     if owned_by:
         yield f"Kubernetes: {owned_by}"
     if state.yielding:
-        yield f"Kubernetes: another agent uses the node name {node}, so this agent is silent"
+        yield f"Kubernetes: another agent uses the node name {node}, so this agent stays silent"
     if (vouching := state.vouching) is not None:
         yield from vouching.problems
 

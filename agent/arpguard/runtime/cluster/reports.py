@@ -73,7 +73,7 @@ class Reports:
         if is_full and not self._is_full:
             node = self._node
             note = (
-                f"the map on {node} is full: VIPs that the agent's log names are not guarded there; raise "
+                f"the map on {node} is full: the VIPs that its agent's log names are not guarded there; raise "
                 "bpf.max_entries"
             )
             self.events.post(Notice(self._node_subject(), "MapFull", "Guard", note))
@@ -82,7 +82,7 @@ class Reports:
     def owned(self, address: Address, holder: Holder) -> None:
         """This node has begun to answer for a VIP."""
         if holder.transitions:  # a first owner is not a change, and there may be thousands
-            note = f"{self._node} answers for {address} now"
+            note = f"{self._node} now answers for {address}"
             self.events.post(Notice(self._subject(address), "OwnerChanged", "Elect", note, warning=False))
 
     def taken_outside(self, address: Address, mac: MacAddress, claimant: Claimant) -> None:
@@ -98,8 +98,8 @@ class Reports:
         if claimant.is_node:
             holder = owner or "no node"
             note = (
-                f"{self._node} hears {claimant}, {decision.sha}, claim {vip} on {report.link}, but {holder} owns it: "
-                "two nodes may be answering"
+                f"{self._node} hears {claimant} claim {vip} on {report.link} with MAC {decision.sha}, but {holder} "
+                "owns it: two nodes may be answering"
             )
             self.events.post(Notice(self._subject(vip), "VIPSplitBrain", "Guard", note))
         elif decision.verdict is Verdict.CONFLICT:

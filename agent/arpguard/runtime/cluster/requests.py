@@ -188,7 +188,7 @@ class Renewals:
             self.lost = ""
             self._failing_ns = None
         elif not isinstance(outcome, Conflicted):
-            why = getattr(outcome, "reason", "there is none")
+            why = getattr(outcome, "reason", "the heartbeat does not exist")
             text = "lease: cannot renew; this node's elected VIPs fall silent when the fence expires: %s"
             self._failed(text, why, at_rest=at_rest)
 

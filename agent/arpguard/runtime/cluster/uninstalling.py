@@ -43,7 +43,11 @@ async def uninstall(
 ) -> Leftovers:
     """Ends the agents and removes what they leave in the API; says by `tell` what it waits for. Raises ClusterError."""
     found = await _delete_daemonset(client, namespace, name)
-    tell(f"DaemonSet {namespace}/{name}: waiting for its Pods" if found else f"DaemonSet {namespace}/{name} is gone")
+    tell(
+        f"DaemonSet {namespace}/{name}: waiting for its Pods to end"
+        if found
+        else f"DaemonSet {namespace}/{name} is already gone"
+    )
 
     pods = await _wait_until_gone(client, Request("get", DAEMON_SETS, namespace, name), timeout_s)
     if pods is not None:

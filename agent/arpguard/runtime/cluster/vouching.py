@@ -228,11 +228,11 @@ class Vouching:
 
     def _problems(self, config: VouchingConfig, vouched: Iterable[VouchedNode]) -> Iterator[str]:
         if self._terms.problem:
-            yield f"vouching: this node cannot read the Secret, so no node can vouch for it: {self._terms.problem}"
+            yield f"vouching: cannot read the Secret, so no node can vouch for this one: {self._terms.problem}"
         if self._hearing.deaf:
             yield (
-                f"vouching: nothing arrives over {self._hearing.deaf}, while other nodes hear each other; "
-                "handing over this node's VIPs; check the link and the switch"
+                f"vouching: nothing arrives over {self._hearing.deaf}, while other nodes hear each other, so this "
+                "node hands over its VIPs: check the link and the switch"
             )
         if self._plan.doubted and not self._plan.isolated:
             yield (
@@ -248,7 +248,7 @@ class Vouching:
         unheard = [each.node for each in vouched if _is_unheard(each, boot_ns())]
         if unheard:
             yield (
-                f"vouching: no ping comes back from {some(unheard)}: check whether something on the way there "
+                f"vouching: no ping comes back from {some(unheard)}: check whether something on the path to it "
                 f"drops EtherType 0x{config.ethertype:04X}"
             )
 

@@ -60,7 +60,7 @@ class Attaching:
         hidden = [attachment for attachment in attachments if not await runs_first(attachment)]
         problems.extend(
             f"{link.name}: another program runs before arpguard at {attachment.hook.name.lower()} and can hide frames "
-            "from arpguard; make that program attach behind arpguard's, or after the agent has started"
+            "from arpguard; make that program attach behind arpguard's, or start it after the agent"
             for attachment in hidden
         )
         return attachments
@@ -86,8 +86,8 @@ class Attaching:
 
         if link.kind == "veth":
             problems.append(
-                f"{link.name}: native XDP on a veth loses its answers, silently, unless the veth's peer runs native "
-                "XDP too; use datapath: tc"
+                f"{link.name}: what native XDP on a veth answers is lost unless the veth's peer runs native XDP, "
+                "too; set datapath: tc"
             )
         return attachment
 

@@ -263,7 +263,7 @@ class Reconciler:
             room, needed = self._entries.capacity, self._entries.capacity + len(left_out)
             vips = sorted({key.vip for key in left_out}, key=address_order)
             yield (
-                f"the entries map is full: {len(left_out)} of {needed} VIP entries do not fit into {room}; "
+                f"the entries map is full: it has room for {room} of {needed} VIP entries; "
                 f"not guarded: {some(vips)}; raise bpf.max_entries to {needed} or more and restart the agent, "
                 "or guard fewer VIPs or links"
             )
@@ -289,7 +289,7 @@ class Reconciler:
             self._control.widen({}, delta.writes)
             refused = self._ranges.bring()
             if refused:
-                problems.append(f"ranges: not all of them are closed: {refused}; close fewer and larger ones")
+                problems.append(f"ranges: not all are closed: {refused}; close fewer and larger ones")
             self._ranges.look()
         self.state.ranges = delta.kernel.whole
 

@@ -111,7 +111,7 @@ class TermWriter:
             self.problem = ""
 
     def _refused(self, error: DataPlaneError) -> None:
-        self.problem = f"voucher: the kernel did not accept the new voucher of this node; trying again: {error}"
+        self.problem = f"voucher: the kernel did not accept this node's new voucher; trying again: {error}"
 
     def _on(self, links: Iterable[Link]) -> dict[int, LinkTerm]:
         term = self._term

@@ -585,7 +585,7 @@ def test_vips_that_fit_are_guarded_and_the_others_are_named(apply, kernel, recon
 
     assert fitted(kernel) == [3, 5]
     (problem,) = reconciler.state.problems
-    assert "1 of 3 VIP entries do not fit into 2" in problem
+    assert "it has room for 2 of 3 VIP entries" in problem
     assert f"not guarded: {VIP + 7};" in problem
     assert "raise bpf.max_entries to 3" in problem
     assert reconciler.state.left_out == {EntryKey(2, VIP + 7)}
@@ -744,7 +744,7 @@ def test_small_pass_leaves_other_ranges_to_a_whole_one(kernel, reconciler):
 def test_ranges_that_find_no_room_are_named(kernel, reconciler):
     kernel.room = 1
     close(reconciler, CLOSED)
-    assert any("not all of them are closed" in problem for problem in reconciler.state.problems)
+    assert any("not all are closed" in problem for problem in reconciler.state.problems)
 
 
 def test_refused_range_is_a_problem(reconciler):
