@@ -92,7 +92,7 @@ def _link(name: str) -> str:
 def _plain(comment: list[str]) -> str:
     """A comment in one line of Markdown; an indented line of it is an error and when it comes."""
     found = [re.fullmatch(r"  ([A-Z_]+)  +(.*)", line) for line in comment]
-    errors = ", ".join(f"`{error[1]}` ({error[2]})" for error in found if error)
+    errors = ", ".join(f"`{error[1]}` ({error[2]})" for error in found if error and error[1] != "OK")
     first = next((number for number, error in enumerate(found) if error), len(comment))
     before, after = comment[:first], [line for line, error in zip(comment, found, strict=True) if not error][first:]
     if errors:

@@ -1141,7 +1141,7 @@ class Vip(_message.Message):
 
     @_builtins.property
     def last_conflict(self) -> Global___Conflict:
-        """The latest claim by another host that this agent heard of; absent when there was none."""
+        """The latest claim by another host, as this agent heard it; absent when there was none."""
 
     @_builtins.property
     def claim(self) -> Global___Claim:

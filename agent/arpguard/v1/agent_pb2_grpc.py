@@ -99,6 +99,7 @@ class AgentServiceServicer:
     def GetStatus(self, request, context):
         """What this node guards, how, and anything that does not match its configuration. The answer is short, however many
         VIPs there are. This method has no errors of its own.
+        OK  always
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

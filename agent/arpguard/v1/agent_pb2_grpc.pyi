@@ -47,6 +47,7 @@ class AgentServiceStub:
     GetStatus: _grpc.UnaryUnaryMultiCallable[_agent_pb2.GetStatusRequest, _agent_pb2.GetStatusResponse]
     """What this node guards, how, and anything that does not match its configuration. The answer is short, however many
     VIPs there are. This method has no errors of its own.
+      OK  always
     """
     ListVips: _grpc.UnaryUnaryMultiCallable[_agent_pb2.ListVipsRequest, _agent_pb2.ListVipsResponse]
     """The guarded VIPs, one item for each VIP and link, ordered by link and address. Read back from the kernel's maps.
@@ -109,6 +110,7 @@ class AgentServiceAsyncStub(AgentServiceStub):
     GetStatus: _aio.UnaryUnaryMultiCallable[_agent_pb2.GetStatusRequest, _agent_pb2.GetStatusResponse]  # type: ignore[assignment]
     """What this node guards, how, and anything that does not match its configuration. The answer is short, however many
     VIPs there are. This method has no errors of its own.
+      OK  always
     """
     ListVips: _aio.UnaryUnaryMultiCallable[_agent_pb2.ListVipsRequest, _agent_pb2.ListVipsResponse]  # type: ignore[assignment]
     """The guarded VIPs, one item for each VIP and link, ordered by link and address. Read back from the kernel's maps.
@@ -174,6 +176,7 @@ class AgentServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_agent_pb2.GetStatusResponse, _abc.Awaitable[_agent_pb2.GetStatusResponse]]:
         """What this node guards, how, and anything that does not match its configuration. The answer is short, however many
         VIPs there are. This method has no errors of its own.
+          OK  always
         """
 
     @_abc_1.abstractmethod

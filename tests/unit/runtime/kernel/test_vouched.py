@@ -105,7 +105,7 @@ def test_what_the_kernel_refuses_is_a_problem_and_tried_again(kernel, reconciler
     apply(reconciler, ETH0)
     asyncio.run(reconciler.keep_attached(Datapath.TC, Surroundings(links=(ETH0,))))
     assert kernel.value.term == 9  # whatever it is bound to stays, and is more than the agent asks for
-    assert any("the new voucher of this node" in problem for problem in reconciler.state.problems)
+    assert any("new voucher; trying again" in problem for problem in reconciler.state.problems)
     assert reconciler.state.drift.control == 0
 
     kernel.refuses_terms = False
