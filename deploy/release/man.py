@@ -18,8 +18,8 @@ _WIDE = 10_000  # columns: man breaks the lines
 PROGRAMS = {"arpguard": build_parser, "kubectl-arpguard": build_plugin}
 _FILES = {
     "arpguard": (
-        ("/etc/arpguard/config.yaml", "what this node may answer for"),
-        ("/run/arpguard/agent.sock", "where the running agent answers, by gRPC"),
+        ("/etc/arpguard/config.yaml", "what this node may answer for: the configuration"),
+        ("/run/arpguard/agent.sock", "the socket on which the running agent answers gRPC calls"),
         ("/sys/fs/bpf/arpguard", "the guard: pinned programs, maps and links"),
     ),
     "kubectl-arpguard": (("~/.kube/config", "how to reach the API server, unless $KUBECONFIG names other files"),),
