@@ -46,7 +46,7 @@ class Bounded:
 
     def __str__(self) -> str:
         value = "unknown" if self.value is None else f"{self.value} ms"
-        return f"{value}, bound {self.bound} ms" + ("" if self.is_kept else ": NOT kept")
+        return f"{value}, limit {self.bound} ms" + ("" if self.is_kept else ": NOT kept")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class Step:
         facts = self.facts.items()
         bounded = [f"{_title(name)} {value}" for name, value in facts if isinstance(value, Bounded)]
         figures = [f"{name}={value}" for name, value in facts if type(value) is int]
-        failed = [f"NOT {name}" for name, value in facts if value is False]
+        failed = [f"failed: {name}" for name, value in facts if value is False]
         rest = " ".join([*figures, *failed, *(value for _, value in facts if isinstance(value, str))])
         return "; ".join([*bounded, rest] if rest else bounded)
 

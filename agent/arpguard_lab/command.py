@@ -67,20 +67,24 @@ def _refuse_nonsense(options: argparse.Namespace) -> None:
 
     given = {"--rounds": options.rounds, "--for": options.seconds, "--seed": options.seed}
     problems += [
-        Problem(option, f"{value:g}: is for --kubernetes")
+        Problem(option, f"{value:g}: works only with --kubernetes")
         for option, value in given.items()
         if value is not None and not options.kubernetes
     ]
 
     if options.traces is not None and not options.kubernetes:
-        problems.append(Problem("--traces", f"{options.traces}: is for --kubernetes"))
+        problems.append(Problem("--traces", f"{options.traces}: works only with --kubernetes"))
     if options.all and (options.scenario or options.kubernetes):
-        other = "--kubernetes runs all of its own" if options.kubernetes else "--scenario names some"
-        problems.append(Problem("--all", f"{other}: give one of them"))
+        other = (
+            "--kubernetes already runs all its scenarios" if options.kubernetes else "--scenario names some scenarios"
+        )
+        problems.append(Problem("--all", f"{other}: give only one of the two options"))
     if options.vouching and options.rounds is None and options.seconds is None:
-        problems.append(Problem("--vouching", "is for --rounds and --for: scenarios say it themselves"))
+        problems.append(Problem("--vouching", "works only with --rounds or --for: each scenario sets vouching itself"))
     if options.rounds is not None and options.seconds is not None:
-        problems.append(Problem("--for", f"{options.seconds:g}: is another way to say --rounds: give one of them"))
+        problems.append(
+            Problem("--for", f"{options.seconds:g}: cannot be combined with --rounds: give only one of the two")
+        )
     if options.rounds is not None and options.rounds > _MAX_ROUNDS:
         problems.append(Problem("--rounds", f"{options.rounds}: must be 1 to {_MAX_ROUNDS}"))
 

@@ -33,7 +33,9 @@ def run_flux(bench: Bench) -> Iterator[Step]:
             yield bench.ask(f"VIP on {place}, no guard", VIP, expected)
 
     with bench.bound(VIP, "eth0"):
-        yield bench.judge("asks in the VIP's name, no guard", VIP, bench.nodes, bench.senders(VIP, bench.nodes))
+        yield bench.judge(
+            "solicitations sent from the VIP, no guard", VIP, bench.nodes, bench.senders(VIP, bench.nodes)
+        )
         yield _link_bounced(bench, "no guard", bench.nodes)
 
     bench.guard(owned_by(f"{{node: {first.name}}}", VIP) + f"  - {{address: {VIP2}, owner: {{node: {second.name}}}}}\n")
@@ -43,7 +45,7 @@ def run_flux(bench: Bench) -> Iterator[Step]:
     yield bench.ask(f"{VIP2}, owned by {second.name}, bound nowhere", VIP2, [second])
 
     with bench.bound(VIP, "eth0"):
-        yield bench.judge("asks in the VIP's name, guarded", VIP, [first], bench.senders(VIP, bench.nodes))
+        yield bench.judge("solicitations sent from the VIP, guarded", VIP, [first], bench.senders(VIP, bench.nodes))
         yield _link_bounced(bench, "guarded", [first])
 
 
@@ -63,13 +65,13 @@ def run_snooping(bench: Bench) -> Iterator[Step]:
     """The VIP is on no node's link, so no kernel listens to its group, and the switch forwards accordingly."""
     first, second = bench.nodes[:2]
     bench.bind_everywhere("lo", VIP)
-    until(lambda: _listeners(bench, bench.nodes[0].address6), _PATIENCE_S, "the switch knows who listens")
+    until(lambda: _listeners(bench, bench.nodes[0].address6), _PATIENCE_S, "the switch knows which nodes listen")
     yield bench.ask("VIP on lo, no guard", VIP, [], nobody_listens=_listeners(bench, VIP) == [])
 
     agents = bench.guard(owned_by(f"{{node: {first.name}}}", VIP))
-    until(lambda: _listeners(bench, VIP), _PATIENCE_S, "somebody listens to the VIP's group")
+    until(lambda: _listeners(bench, VIP), _PATIENCE_S, "a node listens to the VIP's group")
     yield bench.ask(
-        f"guarded, of {first.name}: it listens, and is asked",
+        f"owned by {first.name}: it listens, and is asked",
         VIP,
         [first],
         only_it_listens=_listeners(bench, VIP) == [first],
@@ -78,7 +80,7 @@ def run_snooping(bench: Bench) -> Iterator[Step]:
     for agent in agents.values():
         agent.configure(owned_by(f"{{node: {second.name}}}", VIP))
     bench.wait_for_owner(VIP, second)
-    yield bench.ask(f"of {second.name} now", VIP, [second], it_listens=second in _listeners(bench, VIP))
+    yield bench.ask(f"now owned by {second.name}", VIP, [second], it_listens=second in _listeners(bench, VIP))
 
 
 def _listeners(bench: Bench, address: IPv6Address) -> list[Host]:
@@ -102,7 +104,7 @@ def run_clients(bench: Bench) -> Iterator[Step]:
 
     states = _states(client)
     yield bench.judge(
-        "used, at rest, used again: it is probed",
+        "the client uses it, rests, uses it: a probe",
         VIP,
         [first],
         [mac] if (mac := mac_of(client, VIP)) else [],
@@ -112,10 +114,10 @@ def run_clients(bench: Bench) -> Iterator[Step]:
 
     for agent in agents.values():
         agent.configure(owned_by(f"{{node: {second.name}}}", VIP))
-    took_s = until(lambda: mac_of(client, VIP) == second.mac, _PATIENCE_S, "the client's entry moves, and nobody asks")
+    took_s = until(lambda: mac_of(client, VIP) == second.mac, _PATIENCE_S, "the client's entry moves")
     bench.wait_for_owner(VIP, second)
     yield bench.ask(
-        f"of {second.name} now: the client's entry moved",
+        f"now owned by {second.name}: the client follows",
         VIP,
         [second],
         moved_after_ms=round(took_s * 1000),

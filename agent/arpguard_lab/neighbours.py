@@ -108,7 +108,7 @@ class States:
             if self._next(_SUBSCRIBED_S):
                 return self
         self.close()
-        raise DataPlaneError("`ip monitor` tells nothing: is iproute2 whole?")
+        raise DataPlaneError("`ip monitor` prints nothing: is iproute2 complete?")
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -124,7 +124,7 @@ class States:
         while not states or states[-1] != last:
             words = self._next(_PATIENCE_S)
             if not words:
-                raise DataPlaneError(f"the entry for {self._address} did not become {last}, but {states}")
+                raise DataPlaneError(f"the entry for {self._address} did not become {last}; its states were {states}")
             if words[0] == self._address:
                 states.append(words[-1])
         return states

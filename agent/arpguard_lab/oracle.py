@@ -96,7 +96,7 @@ class Oracle:
     def _remember(self, record: _Record, said: Said) -> None:
         other = record.answered.setdefault(said.asked_by, said.mac)
         if other != said.mac:
-            who = f"{self._name(other)} and {self._name(said.mac)} answered one request of {said.asked_by}"
+            who = f"{self._name(other)} and {self._name(said.mac)} answered the same request of {said.asked_by}"
             self.findings.append(Finding("doubled", said.time_ns, said.vip, who))
         if len(record.answered) > _REMEMBERED:
             record.answered.popitem(last=False)
@@ -108,7 +108,7 @@ class Oracle:
             return
         text = (
             f"{self._name(said.mac)} {'announced' if said.is_announcement else 'answered'} "
-            f"{handover.gap_ns / NS_PER_MS:.2f} ms after {self._name(before)}"
+            f"{handover.gap_ns / NS_PER_MS:.2f} ms after {self._name(before)} did"
         )
         self.findings.append(Finding("overlap", said.time_ns, said.vip, text))
 
@@ -165,7 +165,7 @@ class Ledger:
         if self._macs.get(holder) == said.mac and not void:
             return None
         speaker = next((name for name, mac in self._macs.items() if mac == said.mac), str(said.mac))
-        state = f"the claim names {holder or 'nobody'}" + (", and is void" if void else "")
+        state = f"the claim named {holder or 'no node'}" + (", and was void" if void else "")
         return Finding("unbacked", said.time_ns, said.vip, f"{speaker} answered while {state}")
 
     def _is_void(self, holder: str, epoch: str, uid: str, now_ns: int) -> bool:

@@ -28,7 +28,7 @@ from arpguard_lab.scenarios import SCENARIOS, Scenario
 from arpguard_lab.topology import Ethernet, Lab
 
 ROUNDS = "rounds"
-ROUNDS_SUMMARY = "random faults of agents, nodes, networks and the API: never two answer"
+ROUNDS_SUMMARY = "random faults of agents, nodes, networks and the API: never do two nodes answer for one VIP"
 
 _USUAL_WIDTHS = (46, 8)  # of a scenario with Kubernetes
 _PIN_PARENT = Path("/sys/fs/bpf")
@@ -64,7 +64,7 @@ def left_out(*, kubernetes: bool = False) -> dict[str, str]:
     """The scenarios that cannot be run here, and why."""
     if kubernetes:
         given = kubeconfig_given() is not None
-        foreign = f"writes in other namespaces: only with the lab's own API server, without {VARIABLE}"
+        foreign = f"it writes in other namespaces, so it needs the lab's own API server: unset {VARIABLE}"
         return {name: foreign for name, scenario in KUBE_SCENARIOS.items() if given and scenario.own_server}
     return {
         name: f"{scenario.needs} is missing: apt-get install {scenario.needs}"

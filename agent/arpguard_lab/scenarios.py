@@ -51,10 +51,10 @@ def _lvs_dr(bench: Bench) -> Iterator[Step]:
         host.bind(VIP, "lo")
     yield bench.ask("director and real servers, no guard", VIP, bench.nodes)
     leaked = bench.senders(VIP, real_servers)
-    yield bench.judge("asks in the VIP's name, no guard", VIP, real_servers, leaked)
+    yield bench.judge("ARP requests sent from the VIP, no guard", VIP, real_servers, leaked)
     bench.guard(owned_by(f"{{node: {director.name}, delegated: true}}", VIP))
     yield bench.ask("guarded: the director's own kernel answers", VIP, [director])
-    yield bench.judge("asks in the VIP's name, guarded", VIP, [], bench.senders(VIP, real_servers))
+    yield bench.judge("ARP requests sent from the VIP, guarded", VIP, [], bench.senders(VIP, real_servers))
 
 
 def _external(bench: Bench) -> Iterator[Step]:
@@ -62,7 +62,7 @@ def _external(bench: Bench) -> Iterator[Step]:
     database.bind(VIP, "eth0")
     yield bench.ask("the database's VIP, before it is an externalIP", VIP, [database])
     bench.bind_everywhere("kube-ipvs0 down", VIP)
-    yield bench.ask("taken for an externalIP, no guard", VIP, [*bench.nodes, database])
+    yield bench.ask("a Service has it as externalIP, no guard", VIP, [*bench.nodes, database])
     bench.guard(owned_by(f'{{external: "{database.mac}"}}', VIP))
     yield bench.ask("guarded: owner external", VIP, [database])
 
@@ -80,11 +80,11 @@ def _observe(bench: Bench) -> Iterator[Step]:
     owner, *others = bench.nodes
     bench.bind_everywhere("lo", VIP)
     agents = bench.guard(owned_by(f"{{node: {owner.name}}}", VIP, mode="observe"))
-    step = bench.ask("mode observe: nothing is touched", VIP, bench.nodes)
+    step = bench.ask("mode observe: every frame passes", VIP, bench.nodes)
     counts = {name: bench.decided(agent, VIP, "observed") for name, agent in agents.items()}
     yield step
     silenced = [host.mac for host in others if counts[host.name].get("foreign")]
-    yield bench.judge("the counters say: would be suppressed", VIP, others, silenced, counters=counts)
+    yield bench.judge("counted: in mode enforce, suppressed", VIP, others, silenced, counters=counts)
     for agent in agents.values():
         agent.configure(owned_by(f"{{node: {owner.name}}}", VIP))
     for agent in agents.values():
@@ -154,39 +154,39 @@ class Scenario:
 _OF_KEEPALIVED = (57, 14)
 
 SCENARIOS: dict[str, Scenario] = {
-    "flux": Scenario("on every node: all answer without the guard, exactly the owner with it", _flux),
-    "lvs-dr": Scenario("only the director answers, and no real server speaks for the VIP", _lvs_dr),
+    "flux": Scenario("a VIP on every node: without the guard all answer, with it only the owner", _flux),
+    "lvs-dr": Scenario("LVS: only the director answers, and no real server claims the VIP", _lvs_dr),
     "external": Scenario(
-        "a database outside keeps its VIP, though taken for an externalIP",
+        "a database outside keeps its address, though a Service has it as externalIP",
         _external,
         others=(("db", 80),),
         widths=(46, 18),
     ),
     "can-reach": Scenario(
-        "an address that is bound as a VIP leads to the network, not to lo", _can_reach, widths=(47, 14)
+        "can_reach with an address that is bound as a VIP finds the NIC, not lo", _can_reach, widths=(47, 14)
     ),
-    "observe": Scenario("all answer, the counters tell who would be silenced; then enforce, live", _observe),
-    "restart": Scenario("the owner's agent killed under requests: none lost, none doubled", _restart),
+    "observe": Scenario("all answer, and counters say which would be silenced; then enforce, live", _observe),
+    "restart": Scenario("the owner's agent is killed under load: no request lost or answered twice", _restart),
     "ipv6": Scenario(
-        "on every node: all or nobody without the guard, exactly the owner with it",
+        "a VIP on every node: without the guard all or none answer, with it the owner",
         ipv6.run_flux,
         ethernet=Ethernet(ipv6=True),
         widths=(67, 14),
     ),
     "ipv6-snooping": Scenario(
-        "a switch that forwards to listeners only: the owner listens, and is asked",
+        "a switch that forwards to listeners only: the owner listens, and gets requests",
         ipv6.run_snooping,
         ethernet=Ethernet(ipv6=True, snooping=True),
         widths=(45, 14),
     ),
     "ipv6-clients": Scenario(
-        "a client's kernel: told that the VIP is taken, answered when it probes, moved",
+        "a client's kernel: sees that the VIP is taken, gets its probes answered, follows",
         ipv6.run_clients,
         ethernet=Ethernet(ipv6=True),
         widths=(45, 14),
     ),
     "keepalived": Scenario(
-        "two masters in a partition, an address left by kill -9: one is let through",
+        "two masters in a partition, an address that kill -9 leaves: one gets through",
         partial(run_keepalived, vip=VIP),
         needs=KEEPALIVED,
         widths=_OF_KEEPALIVED,
@@ -205,17 +205,17 @@ SCENARIOS: dict[str, Scenario] = {
         widths=_OF_KEEPALIVED,
     ),
     "keepalived-followed": Scenario(
-        "agents follow keepalived: handed over, killed, started again, parted",
+        "agents follow keepalived: it hands over, is killed, restarts, is partitioned",
         partial(run_followed, vip=VIP),
         needs=KEEPALIVED,
         widths=(69, 14),
     ),
     "metallb-like": Scenario(
-        "two speakers answer by packet sockets: one is let through",
+        "two speakers answer by packet sockets: one gets through",
         partial(run_split, program=MetalLbLike, vip=VIP, stays=False),
     ),
     "kube-vip-like": Scenario(
-        "two nodes have the address on their links and announce it: one is let through",
+        "two nodes have the address on their links and announce it: one gets through",
         partial(run_split, program=KubeVipLike, vip=VIP, stays=True),
     ),
     "metallb-like-ipv6": Scenario(
@@ -229,7 +229,7 @@ SCENARIOS: dict[str, Scenario] = {
         ethernet=Ethernet(ipv6=True),
     ),
     "doctor": Scenario(
-        "every trap that the doctor knows: found, and fixed (takes minutes: name it)",
+        "every trap that the doctor knows: found, fixed (minutes; runs only if named)",
         traps.doctor,
         columns=traps.COLUMNS,
         long=True,

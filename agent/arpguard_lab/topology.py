@@ -149,7 +149,7 @@ class HostProcess(ABC):
             if self.pid is None or patience.is_over:
                 last = self.said().strip().splitlines()[-1:]
                 raise DataPlaneError(
-                    f"the {self.name} of {self.host.name} did not say {text!r}: {' '.join(last) or 'nothing'}"
+                    f"the {self.name} of {self.host.name} did not log {text!r}: {' '.join(last) or 'its log is empty'}"
                 )
             time.sleep(0.01)
 

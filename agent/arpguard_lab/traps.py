@@ -175,7 +175,9 @@ def _second_guard(ward: Ward) -> None:
 TRAPS = (
     Trap("vip-bound", "VIP on lo, no guard", _sh(_VIP_ON_LO)),
     Trap("vip-bound", "VIP of another node on lo, agent not started", _sh(_VIP_ON_LO), config=_OF_ANOTHER),
-    Trap("vip-bound", "VIP of a host outside on the NIC", _sh("ip addr add {vip}/32 dev eth0"), config=_EXTERNAL),
+    Trap(
+        "vip-bound", "VIP of a host outside is also on the NIC", _sh("ip addr add {vip}/32 dev eth0"), config=_EXTERNAL
+    ),
     Trap(
         "vip-bound",
         "the guard only observes",
@@ -187,12 +189,12 @@ TRAPS = (
     Trap("kube-ipvs", "externalIP on kube-ipvs0, which is down and NOARP", _sh(*_VIP_ON_IPVS)),
     Trap(
         "vip-on-wire",
-        "VIP on lo, and a host outside has it",
+        "VIP on lo, and on a host outside",
         _both(_sh(_VIP_ON_LO), lambda ward: ward.outside("ip addr add {vip}/32 dev eth0")),
     ),
     Trap(
         "vip-on-wire",
-        "externalIP of a Service is a host's outside the cluster",
+        "externalIP of a Service is the address of a host outside",
         _both(_service("{vip}"), lambda ward: ward.outside("ip addr add {vip}/32 dev eth0")),
         _declared_external,
     ),
@@ -229,7 +231,7 @@ TRAPS = (
     Trap("same-segment", "two NICs in one subnet", _second_link(), grade="warn"),
     Trap(
         "rp-filter",
-        "strict filter where the way back leads by the other NIC",
+        "strict rp_filter, but replies leave by the other NIC",
         _second_link("sysctl -qw net.ipv4.conf.eth1.rp_filter=1"),
     ),
     Trap("takeovers", "drop_gratuitous_arp 1", _sh("sysctl -qw net.ipv4.conf.all.drop_gratuitous_arp=1")),
@@ -241,7 +243,9 @@ TRAPS = (
         ),
         config=_EXTERNAL,
     ),
-    Trap("interfaces", "a link that is not there", _sh(), _configured("interfaces: [eth0]\n"), "interfaces: [eth7]\n"),
+    Trap(
+        "interfaces", "a link that does not exist", _sh(), _configured("interfaces: [eth0]\n"), "interfaces: [eth7]\n"
+    ),
     Trap(
         "interfaces",
         "a port of a bridge",
@@ -258,18 +262,18 @@ TRAPS = (
     ),
     Trap(
         "can-reach",
-        "can_reach of an address that is bound here",
+        "can_reach with an address that is bound here",
         _sh(_VIP_ON_LO),
         _configured(f"interfaces: ['can_reach:{NETWORK}.254']\n"),
         "interfaces: ['can_reach:{vip}']\n",
         "warn",
     ),
-    Trap("can-reach", "an Eip of OpenELB by its own address", _openelb),
+    Trap("can-reach", "an Eip of OpenELB that names its link by its own address", _openelb),
     Trap("kube-proxy", "IPVS without strictARP", _ipvs, _restarted_kube_proxy),
     Trap("agent", "configured, not started", _sh(), config=_OF_ANOTHER),
     Trap("one-agent", "a guard left behind in another folder", _second_guard, config=_OF_ANOTHER),
     Trap("foreign-programs", "a program that runs before the guard", _overtaken, _detached, _OF_ANOTHER),
-    Trap("ipv6", "IPv6 is off where an IPv6 VIP is asked for", _sh(), config=_IPV6),
+    Trap("ipv6", "an IPv6 VIP on a link without IPv6", _sh(), config=_IPV6),
     Trap(
         "capabilities",
         "a container without CAP_PERFMON",

@@ -178,6 +178,6 @@ def treat(lab: Lab, number: int, trap: Trap) -> tuple[str, str, str]:
             return after == trap.cured
 
         with suppress(DataPlaneError):
-            until(is_well, DEADLINE_S, "the check is well")
+            until(is_well, DEADLINE_S, "the check passes")
         seen = next(each["seen"] for each in before["findings"] if each["verdict"] == before["verdict"])
         return before["verdict"], after, seen

@@ -184,10 +184,10 @@ def test_the_labs_nodes_are_said_to_live_until_the_end(given, monkeypatch):
         (403, 'namespaces is forbidden: User "x" cannot create resource "namespaces"', "cluster-admin"),
         (401, "Unauthorized", "cluster-admin"),
         (403, 'pods "a" is forbidden: error looking up service account n/default: not found', "controller-manager"),
-        (500, "etcdserver: request timed out", "look at its log"),
-        (415, "the body of the request was in an unknown format", "does not take"),
+        (500, "etcdserver: request timed out", "look at the API server's log"),
+        (415, "the body of the request was in an unknown format", "does not accept"),
     ],
 )
 def test_a_refusal_says_what_to_do(code, message, advice):
     assert advice in str(KubeApiError(code, message))
-    assert ("look at its log" in str(KubeApiError(code, message))) == (code >= 500)
+    assert ("look at the API server's log" in str(KubeApiError(code, message))) == (code >= 500)

@@ -211,13 +211,13 @@ def test_random_faults_with_vouching_meet_nodes_that_are_vouched_for(chaos, vouc
 def test_rounds_that_are_broken_off_say_what_was_found_until_then(tmp_path_factory):
     run = LabRun(tmp_path_factory.mktemp("end"), "--kubernetes", "--rounds", "1000", "--seed", "4")
     told = iter(run.process.stderr.readline, "")
-    assert any(line.startswith("1 of 1000 rounds") for line in told), "it ended before the first round did"
+    assert any(line.startswith("round 1 (1000 rounds in all)") for line in told), "it ended before the first round did"
     run.process.send_signal(signal.SIGINT)
     out, err = run.process.communicate(timeout=120)
     assert run.process.returncode == 1
-    assert re.search("broken off in round [12]: by a signal", err)
+    assert re.search("stopped in round [12]: a signal", err)
     assert re.search(r"[12] rounds, seed 4 \(schedule ", out)
-    assert "NOT played_to_the_end" in out
+    assert "failed: played_to_the_end" in out
     assert "p1_violations=0 p2_violations=0" in " ".join(out.split())
     until(lambda: not (run.namespaces() or run.folders() or run.others()), 10, "what ran ends by itself")
 
@@ -232,11 +232,11 @@ def test_list_names_every_scenario():
     ("words", "text"),
     [
         (["--kubernetes", "--scenario", "flux"], f"one of {', '.join(ALL)}"),
-        (["--rounds", "3"], "--rounds: 3: is for --kubernetes"),
-        (["--seed", "3"], "--seed: 3: is for --kubernetes"),
-        (["--traces", "there"], "--traces: there: is for --kubernetes"),
+        (["--rounds", "3"], "--rounds: 3: works only with --kubernetes"),
+        (["--seed", "3"], "--seed: 3: works only with --kubernetes"),
+        (["--traces", "there"], "--traces: there: works only with --kubernetes"),
         (["--kubernetes", "--rounds", "1000000"], "must be 1 to 100000"),
-        (["--kubernetes", "--vouching"], "--vouching: is for --rounds and --for"),
+        (["--kubernetes", "--vouching"], "--vouching: works only with --rounds or --for"),
     ],
 )
 def test_what_makes_no_sense_exits_2(words, text):

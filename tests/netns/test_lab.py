@@ -149,7 +149,7 @@ def test_of_two_announcers_only_the_delegated_one_is_heard(complete, scenario):
 @pytest.mark.skipif(FOLLOWED not in SCENARIOS, reason="needs keepalived")
 def test_a_followed_keepalived_has_one_answer_until_it_is_parted(complete):
     steps = {step["step"]: step for step in complete[1] if step["scenario"] == FOLLOWED}
-    parted = [name for name in steps if name.startswith("parted")]
+    parted = [name for name in steps if name.startswith("partitioned")]
     assert [steps[name]["nodes"] for name in parted] == [["node-1", "node-2"]]
     assert all(len(step["nodes"]) <= 1 for name, step in steps.items() if name not in parted)
     assert steps["master killed (-9)"]["nodes"] == ["node-2"]

@@ -94,7 +94,7 @@ def test_quickstart_commands_do_what_they_say(tmp_path):
         done = _run(lab, "\n".join(commands), ROOT)
 
     assert done.returncode == 0, done.stdout + done.stderr
-    missed = re.findall(r"gap \d+ ms, bound \d+ ms: NOT kept", done.stdout)
+    missed = re.findall(r"gap \d+ ms, limit \d+ ms: NOT kept", done.stdout)
     assert done.stdout.count("NOT ") == 2 * len(missed)
     assert done.stdout.count("NOT AS EXPECTED") == len(missed)
     for expected in ("hand_overs=3", "overlaps=0"):

@@ -146,7 +146,7 @@ def test_what_does_not_fit_is_told_and_what_fits_goes_on_as_if_nothing_were(full
     agent.configure(a_config(settings | {FIRST: "node-2"}))
     until(lambda: answered(wire, fits + left_out) == fits[1:], what="a VIP that fits is given away")
     agent.configure(a_config({FIRST - 1: "node-1"} | settings))
-    until(lambda: said(agent, f"{SURPLUS + 1} of {ROOM + SURPLUS + 1} VIP entries"), what="one more is asked for")
+    until(lambda: said(agent, f"room for {ROOM} of {ROOM + SURPLUS + 1} VIP entries"), what="one more is asked for")
     assert answered(wire, [FIRST - 1, *fits, *left_out]) == fits, "and throws none out"
 
     agent.kill(15)

@@ -31,7 +31,7 @@ AFTER_INSTALLATION = (
     "echo '# mine' >> /etc/arpguard/config.yaml; apt-get remove -qq -y arpguard; grep mine /etc/arpguard/config.yaml",
     "apt-get purge -qq -y arpguard; ! ls -d /etc/arpguard /usr/lib/arpguard /usr/bin/arpguard /usr/share/*/arpguard",
 )
-SHOWN = "exactly the owner with it"  # the head of the scenario `flux`
+SHOWN = "with it only the owner"  # the head of the scenario `flux`
 PAGE = (ROOT / "docs/install.md").read_text(encoding="utf-8")
 pytestmark = [
     pytest.mark.bpf,

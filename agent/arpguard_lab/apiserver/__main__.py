@@ -34,7 +34,9 @@ def main(arguments: list[str] | None = None) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m arpguard_lab.apiserver", description="An API server for labs.")
     parser.add_argument("--listen", default="127.0.0.1:0", metavar="ADDR:PORT", help="default: any port on loopback")
-    parser.add_argument("--control", metavar="unix:PATH|ADDR:PORT", help="where tests order faults (default: nowhere)")
+    parser.add_argument(
+        "--control", metavar="unix:PATH|ADDR:PORT", help="the address at which tests order faults (default: none)"
+    )
     parser.add_argument(
         "--http", action="store_true", help="plain HTTP, over which kubectl sends no token (default: HTTPS)"
     )
@@ -46,7 +48,7 @@ def _parser() -> argparse.ArgumentParser:
         "--load", type=Path, action="append", default=[], metavar="FILE", help="objects to start with, in this order"
     )
     parser.add_argument(
-        "--bare", action="store_true", help="as where no kube-controller-manager runs: deleted namespaces stay"
+        "--bare", action="store_true", help="behave as without a kube-controller-manager: deleted namespaces stay"
     )
 
     parser.add_argument("--client", action="append", default=[], metavar="NAME[=NAMESPACE/SERVICEACCOUNT]")

@@ -27,7 +27,7 @@ class UnreachableError(Exception):
 
 
 def _no_kubelet(node: str, _words: Sequence[str]) -> Sequence[str] | None:
-    raise UnreachableError(f"no kubelet on {node}: a lab has none unless a test brings it")
+    raise UnreachableError(f"no kubelet on {node}: a lab has none unless a test starts one")
 
 
 @dataclass(frozen=True, slots=True)

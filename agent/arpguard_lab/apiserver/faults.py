@@ -66,7 +66,7 @@ def parse(value: Json) -> Faults:
     if unknown := sorted(value.keys() - known):
         raise ValueError(f"{', '.join(unknown)}: no such fault; there are {', '.join(sorted(known))}")
     if value.get("code", 503) not in FAILURE_CODES:
-        raise ValueError(f"code: {value['code']}: one of {', '.join(map(str, FAILURE_CODES))}")
+        raise ValueError(f"code: {value['code']}: must be one of {', '.join(map(str, FAILURE_CODES))}")
     delays = tuple(Delay(**delay) for delay in value.get("delay", ()))
     return Faults(**{**value, "delay": delays})
 

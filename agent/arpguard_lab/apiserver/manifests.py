@@ -28,7 +28,7 @@ def read(path: Path) -> list[Json]:
     try:
         return parse(path.read_text())
     except (OSError, yaml.YAMLError) as error:
-        problem = Problem(str(path), f"{type(error).__name__}: {error}: a YAML file of Kubernetes objects")
+        problem = Problem(str(path), f"{type(error).__name__}: {error}: must be a YAML file of Kubernetes objects")
         raise ConfigError("arpguard lab", [problem]) from error
 
 
@@ -59,7 +59,7 @@ def _put(registry: Registry, catalogue: Catalogue, document: Json, source: str) 
     kind = (document.get("apiVersion", ""), document.get("kind", ""))
     resource = catalogue.of_kind(*kind)
     if resource is None:
-        allowed = "a kind that the lab knows, or that a CustomResourceDefinition before it defines"
+        allowed = "must be a kind that the lab knows, or that an earlier CustomResourceDefinition defines"
         raise ConfigError("arpguard lab", [Problem(source, f"{' '.join(kind)}: {allowed}")])
     try:
         return registry.put(resource, document)

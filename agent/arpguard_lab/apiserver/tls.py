@@ -18,7 +18,9 @@ def make(folder: Path, host: str) -> tuple[ssl.SSLContext, bytes]:
         subprocess.run(command, check=True, capture_output=True, text=True)  # noqa: S603 - no shell, our arguments
     except (OSError, subprocess.CalledProcessError) as error:
         why = getattr(error, "stderr", "") or str(error)
-        raise ArpguardError(f"no certificate for the lab's API server ({why.strip()}): install openssl") from error
+        raise ArpguardError(
+            f"cannot make a certificate for the lab's API server ({why.strip()}): install openssl"
+        ) from error
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(cert, key)
     return context, cert.read_bytes()

@@ -117,7 +117,7 @@ class Watch:
         self.wait(
             lambda: all(self.first(each, since_ns, victim) for each in vips),
             timeout_s,
-            f"others answer for the VIPs of {victim.name}",
+            f"other nodes answer for the VIPs of {victim.name}",
         )
         return [said for each in vips if (said := self.first(each, since_ns, victim))]
 
@@ -409,7 +409,9 @@ class KubeBench:
                 patience.renew()
             if patience.is_over:
                 shown = {str(address): [self.lab.who(mac) for mac in each] for address, each in wrong.items()}
-                raise DataPlaneError(f"not one node for each VIP, and no more of them within {limit_s:g} s: {shown}")
+                raise DataPlaneError(
+                    f"not exactly one node for each VIP, and no progress within {limit_s:g} s: {shown}"
+                )
 
     def settle_evenly(self, vips: Sequence[Address], limit_s: float = SETTLE_S) -> None:
         """Returns once nobody has moved for a while."""
@@ -458,7 +460,7 @@ class KubeBench:
         try:
             found: Json = json.loads(done.stdout)
         except ValueError:
-            raise DataPlaneError(f"no status of {host.name}: {done.stderr.strip()}") from None
+            raise DataPlaneError(f"cannot read the status of {host.name}: {done.stderr.strip()}") from None
         return found
 
     def events(self, kind: str, name: str) -> list[Json]:

@@ -46,7 +46,7 @@ def run_burst(bench: KubeBench) -> Iterator[Step]:
     with a_wide_network(bench):
         yield _come_and_go(bench, f"{len(MANY)} VIPs come and go", MANY, CLAIMS_GONE_S)
         if bench.server.pace(_SLOW_WRITES_PER_S):
-            text = f"{len(_FEWER)} more, and a server that takes {_SLOW_WRITES_PER_S} writes a second"
+            text = f"{len(_FEWER)} VIPs with a server that takes {_SLOW_WRITES_PER_S} writes a second"
             yield _come_and_go(bench, text, _FEWER, CLAIMS_GONE_S)
 
 
@@ -72,7 +72,7 @@ def _come_and_go(bench: KubeBench, text: str, vips: Sequence[IPv4Address], gone_
     silences = Spread.of([watch.stream.silence(each).length_ns for each in _OLD])
 
     return bench.one_answers(
-        f"{text}: none of the others is missed",
+        f"{text}: the other VIPs lose no request",
         _OLD[0],
         owned_after_s=round(owned_s, 1),
         claims_gone_after_s=round(left_s, 1),
@@ -98,6 +98,6 @@ def _until(holds: Callable[[], bool], since_s: float) -> float:
     patience = Patience(_PATIENCE_S)
     while not holds():
         if patience.is_over:
-            raise DataPlaneError(f"claims are not as they should be within {_PATIENCE_S:g} s")
+            raise DataPlaneError(f"after {_PATIENCE_S:g} s the claims are still not as expected")
         time.sleep(_POLL_S)
     return time.monotonic() - since_s

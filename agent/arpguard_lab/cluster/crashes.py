@@ -57,7 +57,9 @@ def run_hang(bench: KubeBench) -> Iterator[Step]:
 
 def run_partition(bench: KubeBench) -> Iterator[Step]:
     """Cuts the owner off from the API server, while everybody hears it on the LAN; then connects it again."""
-    yield from _silenced(bench, "it is cut off", bench.lab.cut_off, "it is connected again", bench.lab.reconnect)
+    yield from _silenced(
+        bench, "it is cut off from the API server", bench.lab.cut_off, "it is connected again", bench.lab.reconnect
+    )
 
 
 def _silenced(
@@ -99,7 +101,7 @@ def _silenced(
             old_owner_kept_silent=not early,
         )
 
-    yield _verdict(bench, watch, "all of it", taken_ns)
+    yield _verdict(bench, watch, "the whole time", taken_ns)
 
 
 def _taken_over(
@@ -135,7 +137,7 @@ def _verdict(bench: KubeBench, watch: Watch, text: str, taken_ns: list[int], med
     handovers = Spread.of([each.gap_ns for each in watch.gaps()])
 
     return bench.one_answers(
-        f"{text}: at most one answered at any moment",
+        f"{text}: at most one node answered at any moment",
         _VIPS[0],
         takeovers=spread.count,
         median_ms=Bounded(spread.median_ms, round(median_s * 1000), "median_in_bounds"),
@@ -164,8 +166,8 @@ def run_api_down(bench: KubeBench, outage_s: float = 10.0) -> Iterator[Step]:
         bench.server.go_down()
         time.sleep(outage_s)
         answered = bench.who(_VIPS[0], _HELD)
-        yield bench.step("API server gone: the fence ends answers", _VIPS[0], [], answered[_VIPS[0]])
-        yield bench.step("a VIP with hold: true is still answered for", _HELD, [holder], answered[_HELD])
+        yield bench.step("API server gone: no answers after the fence", _VIPS[0], [], answered[_VIPS[0]])
+        yield bench.step("the owner of a VIP with hold: true still answers", _HELD, [holder], answered[_HELD])
 
         used = max(bench.agent(host).cpu_s() - cpu_s[host] for host in bench.nodes)
         grown = max(bench.agent(host).rss_kb() - rss_kb[host] for host in bench.nodes)
@@ -174,7 +176,7 @@ def run_api_down(bench: KubeBench, outage_s: float = 10.0) -> Iterator[Step]:
         back_ns = now_ns()
         bench.server.come_back()
         watch.wait(
-            lambda: all(watch.first(each, back_ns) for each in _VIPS), _PATIENCE_S, "all VIPs are answered for again"
+            lambda: all(watch.first(each, back_ns) for each in _VIPS), _PATIENCE_S, "nodes answer for all VIPs again"
         )
 
         firsts = [first.time_ns - back_ns for each in _VIPS if (first := watch.first(each, back_ns))]
@@ -183,7 +185,7 @@ def run_api_down(bench: KubeBench, outage_s: float = 10.0) -> Iterator[Step]:
         bench.settle(every)
         recovered = Spread.of(firsts)
         yield bench.one_answers(
-            "back: all VIPs are answered for again",
+            "API server back: nodes answer for all VIPs",
             _VIPS[0],
             recovered_worst_ms=Bounded(recovered.worst_ms, 2000, "recovered_within_2_s"),
             silent_after_ms=ms(last_ns - down_ns),

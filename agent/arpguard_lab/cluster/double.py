@@ -94,7 +94,7 @@ class Double(ApiUnderTest):
             process.kill()
             process.wait()
             last = self._log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:]
-            raise ArpguardError(f"the lab's API server did not start: {' '.join(last) or 'no word from it'}")
+            raise ArpguardError(f"the lab's API server did not start: {' '.join(last) or 'its log is empty'}")
 
     def _client(self, path: Path) -> KubeApi:
         kubeconfig = yaml.safe_load(path.read_text(encoding="utf-8"))

@@ -76,13 +76,13 @@ def _followed(
             name(first)
             since_ns = begin(a, b)
             watch.wait(lambda: _speakers(bench, watch, since_ns) == [first, second], _PATIENCE_S, "both answer")
-            yield bench.ask(f"{first.name} is named, mode observe: both answer", _VIP, [first, second])
+            yield bench.ask(f"the announcer names {first.name}, mode observe: both answer", _VIP, [first, second])
             bench.configure(bench.config("enforce", owner="follow"))
             _settle(bench, first)
-            yield _talk(bench, watch, "mode enforce: everything sent", a, b)
+            yield _talk(bench, watch, "mode enforce: all frames", a, b)
 
             bench.lab.cut_off(second)
-            yield _talk(bench, watch, f"{second.name} cut off from the API: everything sent", a, b)
+            yield _talk(bench, watch, f"{second.name} cut off from the API server: all frames", a, b)
             bench.lab.reconnect(second)
 
             began_ns = now_ns()
@@ -93,13 +93,13 @@ def _followed(
             arrived = watch.first(_VIP, began_ns, first)
 
             yield bench.ask(
-                f"{second.name} is named instead, and both keep answering",
+                f"the announcer names {second.name}, and both keep answering",
                 _VIP,
                 [second],
                 moved_after_ms=ms(arrived.time_ns - began_ns) if arrived else None,
                 silenced_after_ms=ms(last.time_ns - began_ns) if last else 0,
             )
-            yield _talk(bench, watch, "then: everything sent", b, a)
+            yield _talk(bench, watch, "after that: all frames", b, a)
 
             a.kill(signal.SIGKILL)
             left = {"left_on_its_link": holds(first, _VIP)} if stays else {}

@@ -36,12 +36,12 @@ class KubeApiError(ArpguardError):
 def _advice(code: int, message: str) -> str:
     """What to do about a refusal."""
     if "service account" in message:
-        return "nothing makes ServiceAccounts there: is kube-controller-manager running?"
+        return "nothing creates ServiceAccounts there: is kube-controller-manager running?"
     if code in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
         return "use the kubeconfig of an administrator (the ClusterRole cluster-admin)"
     if code >= HTTPStatus.INTERNAL_SERVER_ERROR:
-        return "look at its log"
-    return "the lab asked for something that this server does not take"
+        return "look at the API server's log"
+    return "this server does not accept what the lab asked for"
 
 
 def connect_directly(address: tuple[str, int]) -> socket.socket:

@@ -63,17 +63,19 @@ def run_etp_local(bench: KubeBench) -> Iterator[Step]:
 
     with _moves(bench) as moves:
         ready = {**none, second: True}
-        yield moves.move(f"ready on {second.name} instead", first, partial(bench.endpoints, "local", ready), [second])
+        yield moves.move(
+            f"the ready endpoint moves to {second.name}", first, partial(bench.endpoints, "local", ready), [second]
+        )
         bench.endpoints("local", none)
-        bench.until(lambda: not bench.who(_VIP)[_VIP], _PATIENCE_S, "nobody answers")
-        yield bench.ask("ready nowhere: nobody answers", _VIP, [])
+        bench.until(lambda: not bench.who(_VIP)[_VIP], _PATIENCE_S, "no node answers")
+        yield bench.ask("no ready endpoint: no node answers", _VIP, [])
         told = bench.until(lambda: bench.events("Service", "local"), _PATIENCE_S, "an Event on the Service")
         yield bench.ask("and an Event on the Service says so", _VIP, [], event_after_ms=round(told * 1000))
 
         back = {**none, (others or [first])[0]: True}
         bench.endpoints("local", back)
         bench.settle([_VIP], among=[(others or [first])[0]])
-        yield bench.ask("ready on another one", _VIP, [(others or [first])[0]])
+        yield bench.ask("a ready endpoint on another node", _VIP, [(others or [first])[0]])
 
     yield moves.verdict("all moves")
 
@@ -120,7 +122,7 @@ class _Moves:
         """That none of it was overlapped; for when the watch is over."""
         self.bench.check_against_journal(self.watch)
         return self.bench.one_answers(
-            f"{text}: at most one answered at any moment",
+            f"{text}: at most one node answered at any moment",
             _VIP,
             hand_overs=len(self.gaps_ms),
             worst_gap_ms=max(self.gaps_ms, default=None),
@@ -170,11 +172,11 @@ def run_rolling_update(bench: KubeBench) -> Iterator[Step]:
 
     keeper = bench.nodes[-1]
     bench.settle(_VIPS, among=[keeper])
-    yield bench.ask("DaemonSet deleted: all is handed over to the last agent", _VIPS[0], [keeper])
+    yield bench.ask("DaemonSet deleted: the last agent gets all VIPs", _VIPS[0], [keeper])
     pods.end(keeper)
     pinned = [host.name for host in bench.nodes if bench.agent(host).is_pinned()]
     yield bench.ask(
-        "and the last one leaves: nobody answers", _VIPS[0], [], still_pinned=len(pinned), unpinned=not pinned
+        "the last agent stops: no node answers", _VIPS[0], [], still_pinned=len(pinned), unpinned=not pinned
     )
 
 
@@ -191,7 +193,7 @@ def run_bad_image(bench: KubeBench) -> Iterator[Step]:
         pods.discard(following)
 
     until_ns = dict.fromkeys(_VIPS, EVER_NS)
-    yield _none_lost(bench, watch, "the next agent does not start: the old one keeps answering", until_ns)
+    yield _none_lost(bench, watch, "the next agent does not start: the node keeps answering", until_ns)
     with bench.watch(_VIPS) as watch:
         ended_ns = now_ns()
         pods.end(owner)
@@ -243,7 +245,7 @@ def run_toggle(bench: KubeBench) -> Iterator[Step]:
         observed = Spread.of(firsts)
 
         yield bench.ask(
-            "mode observe: nothing is touched, all answer",
+            "mode observe: every frame passes, all nodes answer",
             _VIP,
             bench.nodes,
             followed_worst_ms=Bounded(observed.worst_ms, 1000, "within_1_s"),
@@ -258,7 +260,7 @@ def run_toggle(bench: KubeBench) -> Iterator[Step]:
         enforced = Spread.of(lasts)
 
         yield bench.ask(
-            "mode enforce again: one answers",
+            "mode enforce again: one node answers",
             _VIP,
             [owner],
             followed_worst_ms=Bounded(enforced.worst_ms or 0, 1000, "within_1_s"),
@@ -266,7 +268,9 @@ def run_toggle(bench: KubeBench) -> Iterator[Step]:
 
         bench.configure("mode: nonsense\n")
         told_s = bench.until(lambda: bench.events("ConfigMap", CONFIGMAP), _PATIENCE_S, "an Event on the ConfigMap")
-        bench.until(lambda: all(_complains(bench, host) for host in bench.nodes), _PATIENCE_S, "status tells")
+        bench.until(
+            lambda: all(_complains(bench, host) for host in bench.nodes), _PATIENCE_S, "status reports the mistake"
+        )
         metrics = [host for host in bench.nodes if _config_problem(host)]
         yield bench.ask(
             "a wrong edit: the last good configuration stays; an Event, the metric and status report the mistake",

@@ -188,8 +188,8 @@ def refuse_rivals(api: KubeApi) -> None:
         if taken and f"{objects.PREFIX}owner" in (metadata.get("annotations") or {}):
             home, name = metadata["namespace"], metadata["name"]
             raise ArpguardError(
-                f"Service {home}/{name} says by its annotation {objects.PREFIX}owner who owns {taken[0]}, and the lab's"
-                f" agents would follow it: `kubectl -n {home} delete service {name}`, and start the lab again"
+                f"the annotation {objects.PREFIX}owner of Service {home}/{name} names an owner of {taken[0]}, which "
+                f"the lab's agents would follow: run `kubectl -n {home} delete service {name}`, and start the lab again"
             )
 
 

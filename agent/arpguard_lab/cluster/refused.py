@@ -35,7 +35,7 @@ def run_node_ip(bench: KubeBench) -> Iterator[Step]:
     )
 
     yield bench.ask(
-        "a Service has it as externalIP: the node itself still answers, alone",
+        "a Service has it as externalIP: only the node itself still answers",
         target.address,
         [target],
         tcp_connects=_reaches(bench, target.netns, target.address),
@@ -73,7 +73,7 @@ def run_taken_outside(bench: KubeBench) -> Iterator[Step]:
             bench.publish("taken", [_VIP])
             told_s = bench.until(lambda: bench.events("Service", "taken"), _PATIENCE_S, "an Event on the Service")
             yield bench.ask(
-                "a Service has it as externalIP: nobody in the cluster answers, and an Event says why",
+                "a Service has it as externalIP: no node answers, and an Event says why",
                 _VIP,
                 [database],
                 event_after_ms=round(told_s * 1000),
@@ -82,7 +82,7 @@ def run_taken_outside(bench: KubeBench) -> Iterator[Step]:
 
         intruders = {said.mac for said in watch.said} - {database.mac}
         yield bench.step(
-            "meanwhile nobody else ever did",
+            "meanwhile no node answered",
             _VIP,
             [database],
             {said.mac for said in watch.said},
@@ -95,7 +95,7 @@ def run_taken_outside(bench: KubeBench) -> Iterator[Step]:
 
     took_s = bench.until(lambda: len(bench.who(_VIP)[_VIP]) == 1, 90.0, "a node answers")
     yield bench.one_answers(
-        "the outside host is silent: a node is elected again",
+        "the host outside is silent: the nodes elect an owner",
         _VIP,
         elected_after_ms=round(took_s * 1000),
     )

@@ -270,20 +270,20 @@ def run_rounds(
                 accused = set(record.accused)
                 yield from _round(bench, watch, rounds, record, dice)
                 for text in sorted(record.accused - accused):
-                    tell(f"after round {record.number}, wrongly: {text}")
+                    tell(f"after round {record.number}, a wrong accusation: {text}")
                 if record.number == 1 or record.number % _TELL_EVERY == 0:
                     tell(_progress(watch, record, extent))
             _look_closely(bench, watch, record, dice)
             bench.settle(EVERY, limit_s=_SETTLE_S)
             record.accused |= _wrongly_accused(bench, watch)
         except (ArpguardError, OSError, KeyboardInterrupt, SystemExit) as error:
-            record.broken_off = str(error) if isinstance(error, (ArpguardError, OSError)) else "by a signal"
-            tell(f"broken off in round {record.number}: {record.broken_off}")
+            record.broken_off = str(error) if isinstance(error, (ArpguardError, OSError)) else "a signal"
+            tell(f"stopped in round {record.number}: {record.broken_off}")
 
     fresh = _judge(bench, watch, record, "at the end")
     if fresh:
         yield _found(bench, "at the end", fresh)
-    text = f"{record.number} rounds, seed {seed} (schedule {schedule.digest}): at most one answered at any moment"
+    text = f"{record.number} rounds, seed {seed} (schedule {schedule.digest}): at most one node answered at any moment"
     yield _verdict(bench, watch, rounds, record, text, _of_vouching(record, meddler))
 
 
@@ -341,7 +341,7 @@ def _round(bench: KubeBench, watch: Watch, rounds: Rounds, record: _Record, dice
 def _progress(watch: Watch, record: _Record, extent: Extent) -> str:
     broken = sum(record.violations(watch.findings).values())
     minutes = (time.monotonic() - record.began_s) / 60
-    return f"{record.number} of {extent}, {minutes:.1f} min, {watch.sent} requests, {broken} violations"
+    return f"round {record.number} ({extent} in all), {minutes:.1f} min, {watch.sent} requests, {broken} violations"
 
 
 def _judge(bench: KubeBench, watch: Watch, record: _Record, doing: str) -> list[Finding]:
@@ -400,7 +400,7 @@ def _ask_own_addresses(bench: KubeBench, record: _Record) -> None:
         for address in (host.address, host.address6):
             answered = [bench.lab.who(mac) for mac in bench.all_who(address, [host])]
             if answered != [host.name]:
-                record.strange.append(f"{address} of {host.name} was answered for by {answered or 'nobody'}")
+                record.strange.append(f"{answered or 'no host'} answered for {address} of {host.name}")
 
 
 def _stop_one(bench: KubeBench, watch: Watch, record: _Record, victim: Host) -> None:
@@ -415,7 +415,7 @@ def _stop_one(bench: KubeBench, watch: Watch, record: _Record, victim: Host) -> 
 
     agent.send(signal.SIGSTOP)
     try:
-        watch.wait(lambda: boot_ns() > agent.fence_ns() + NS_PER_S // 2, _SETTLE_S, "the fence to pass")
+        watch.wait(lambda: boot_ns() > agent.fence_ns() + NS_PER_S // 2, _SETTLE_S, "the fence has passed")
         fence_ns = agent.fence_ns() + max(now_ns() - boot_ns() for _ in range(9))  # two clocks, not read at once
     finally:
         agent.send(signal.SIGCONT)
@@ -442,12 +442,12 @@ def _kill_one(bench: KubeBench, watch: Watch, record: _Record, victim: Host) -> 
 
     agent.start()
     until_ns = killed_ns + max(0, left_ns) - AT_THE_FENCE_NS
-    watch.wait(lambda: now_ns() > until_ns + NS_PER_S // 2, _SETTLE_S, "the fence to pass")
+    watch.wait(lambda: now_ns() > until_ns + NS_PER_S // 2, _SETTLE_S, "the fence has passed")
 
     record.kills += bool(owned)
     lost = {address: watch.stream.lost(address, killed_ns, until_ns) for address in owned}
     record.lost += [
-        f"{count} for {address} of {victim.name}, killed {ms(until_ns - killed_ns)} ms before its fence"
+        f"{count} for {address} of {victim.name}, whose agent was killed {ms(until_ns - killed_ns)} ms before the fence"
         for address, count in lost.items()
         if count
     ]

@@ -117,53 +117,57 @@ def _vouching(summary: str, run: Callable[[KubeBench], Iterator[Step]]) -> KubeS
 
 
 SCENARIOS: dict[str, KubeScenario] = {
-    "elect": KubeScenario("VIPs of a Service: exactly one node answers for each; the API's load at rest", _elect),
+    "elect": KubeScenario(
+        "VIPs of a Service: exactly one node answers for each; the API server's load at rest", _elect
+    ),
     "load": KubeScenario("the same with 1,000 VIPs", _load),
-    "burst": KubeScenario("1,000 VIPs come and go together: the others lose no request", burst.run_burst),
+    "burst": KubeScenario("1,000 VIPs come and go together: the other VIPs lose no request", burst.run_burst),
     "new-service": KubeScenario(
         "closed ranges, a VIP bound on every node: one node answers from the first request on", unknown.run_new_service
     ),
-    "kill": KubeScenario("the owner's node dies: another one answers within 4 s", crashes.run_kill),
+    "kill": KubeScenario("the owner's node dies: another node answers within 4 s", crashes.run_kill),
     "hang": KubeScenario(
-        "the owner's agent hangs: its kernel falls silent before another one answers", crashes.run_hang
+        "the owner's agent hangs: its kernel falls silent before another node answers", crashes.run_hang
     ),
     "partition": KubeScenario(
-        "the owner is cut off from the API, and heard on the LAN: the same", crashes.run_partition
+        "the owner is cut off from the API server, but not from the LAN: the same", crashes.run_partition
     ),
     "api-down": KubeScenario(
-        "no API server: answers end, except for VIPs with hold; all are back within 2 s", crashes.run_api_down
+        "no API server: answers end, except for VIPs with hold; all VIPs are back within 2 s", crashes.run_api_down
     ),
-    "drain": KubeScenario("cordoned, not ready, excluded: handed over within 50 ms", planned.run_drain),
+    "drain": KubeScenario(
+        "an owner that is cordoned, not ready or excluded hands over within 50 ms", planned.run_drain
+    ),
     "rolling-update": KubeScenario(
-        "agents replaced: no request lost; DaemonSet deleted: nothing left", planned.run_rolling_update
+        "agents replaced: no request lost; DaemonSet deleted: no guard left", planned.run_rolling_update
     ),
     "bad-image": KubeScenario(
-        "the next agent does not start, or never comes: silent for 3 s at most", planned.run_bad_image
+        "the next agent does not start, or never comes: VIPs are silent for 3 s at most", planned.run_bad_image
     ),
     "toggle": KubeScenario(
-        "observe and enforce by the ConfigMap, live; a wrong edit changes nothing", planned.run_toggle
+        "the ConfigMap switches between observe and enforce, live; a wrong edit changes nothing", planned.run_toggle
     ),
     "node-ip": KubeScenario("an externalIP that is a node's own address is left to the node", refused.run_node_ip),
     "taken-outside": KubeScenario(
         "an externalIP that a host outside has is left to that host", refused.run_taken_outside
     ),
     "follow-metallb": KubeScenario(
-        "two speakers answer: the one that MetalLB's status names is let through", follow.run_metallb, own_server=True
+        "two speakers answer: the one that MetalLB's status names gets through", follow.run_metallb, own_server=True
     ),
     "follow-kube-vip": KubeScenario(
-        "two nodes have the address: the one that kube-vip names is let through", follow.run_kube_vip
+        "two nodes have the address: the one that kube-vip names gets through", follow.run_kube_vip
     ),
-    "node-dies": _vouching("the owner's node dies, another one answers within 1.5 s", vouched_deaths.run_node_dies),
+    "node-dies": _vouching("the owner's node dies, another node answers within 1.5 s", vouched_deaths.run_node_dies),
     "voucher-dies": _vouching("an owner's voucher dies: the owner loses no request", vouched_deaths.run_voucher_dies),
     "both-die": _vouching(
         "an owner dies with its voucher: another node answers within 3 s", vouched_deaths.run_both_die
     ),
     "ring-of-three": _vouching(
-        "three nodes part, then two die: the third answers within 3 s",
+        "three nodes are partitioned, then two die: the third answers within 3 s",
         vouched_deaths.run_ring_of_three,
     ),
     "lan-dead": _vouching(
-        "the owner's LAN is dead, carrier up: another answers within 3 s",
+        "the owner's LAN is dead, its link up: another node answers within 3 s",
         vouched_deaths.run_lan_dead,
     ),
     "lan-mute": _vouching(
@@ -171,33 +175,35 @@ SCENARIOS: dict[str, KubeScenario] = {
         vouched_deaths.run_lan_mute,
     ),
     "vouched-by-default": KubeScenario(
-        "vouching: nothing is configured, a node dies, another one answers within 2 s",
+        "vouching: nothing is configured, a node dies, another node answers within 2 s",
         vouched_default.run_default,
         lease="",
     ),
     "no-right-to-vouch": KubeScenario(
-        "vouching: no right to the Secret: a node is replaced as without vouching",
+        "vouching: without the right to the Secret, a dead node is replaced as without vouching",
         vouched_default.run_no_right,
         lease="",
     ),
     "api-away": _vouching("no API server for 40 s, and no node falls silent", vouched_outages.run_api_away),
     "api-away-60s": _vouching(
-        "no API server for 60 s: no node silent within 48 s, all back within 3 s",
+        "no API server for 60 s: no node falls silent within 48 s, all answer within 3 s afterwards",
         vouched_outages.run_api_away_60s,
     ),
     "api-rolling": _vouching(
         "the API server restarts five times for 8 s: no node falls silent", vouched_outages.run_api_rolling
     ),
     "api-away-and-node-dies": _vouching(
-        "a node dies while the API server is away: replaced once the server is back",
+        "a node dies while the API server is away: it is replaced once the server is back",
         vouched_outages.run_api_away_and_node_dies,
     ),
     "agent-killed": _vouching(
-        "an agent is killed and back after 20 s; its node keeps answering", vouched_outages.run_agent_killed
+        "an agent is killed, and starts after 20 s; its node keeps answering", vouched_outages.run_agent_killed
     ),
     "vouched-update": _vouching("agents restarted and replaced, no request lost", vouched_outages.run_update),
     "upgrade": KubeScenario(
-        "vouching: agents switched to it one after the other, no request lost", vouched_outages.run_upgrade
+        "vouching: agents switch to it one after the other, no request lost", vouched_outages.run_upgrade
     ),
-    "etp-local": KubeScenario("externalTrafficPolicy Local: only where endpoints are ready", planned.run_etp_local),
+    "etp-local": KubeScenario(
+        "externalTrafficPolicy Local: only nodes with ready endpoints answer", planned.run_etp_local
+    ),
 }

@@ -146,7 +146,7 @@ class Opening:
         """Binds the VIPs again; DataPlaneError while the guard is not whole."""
         if self._is_loose:
             if not is_whole(self._bench.agent(self._host), self._vips):
-                raise DataPlaneError(f"the guard of {self._host.name} is not whole again")
+                raise DataPlaneError(f"the guard of {self._host.name} is still incomplete")
             self._bench.tighten(self._host)
             self._is_loose = False
 
@@ -180,7 +180,7 @@ class Observing:
         self._bench.configure(self._bench.config(mode.name.lower()))
         late = [host.name for host in self._bench.nodes if self._bench.agent(host).mode() is not mode]
         if late:
-            raise DataPlaneError(f"{', '.join(late)} did not follow to {mode.name.lower()}")
+            raise DataPlaneError(f"{', '.join(late)} did not switch to {mode.name.lower()}")
 
     def _tighten(self) -> None:
         for host in self._bench.nodes:

@@ -23,7 +23,7 @@ def run_new_service(bench: KubeBench) -> Iterator[Step]:
     config = bench.config(extra="unknown: suppress").replace(f"'{NETWORK}.0/24'", f"'{_CLOSED}'")
     bench.configure(config)
     bench.until(lambda: not bench.who(_STRAY)[_STRAY], _PATIENCE_S, "the range is closed")
-    yield bench.ask("bound on every node, and no Service: nobody answers", _STRAY, [])
+    yield bench.ask("bound on every node, and no Service: no node answers", _STRAY, [])
     yield _appear_one_by_one(bench)
     yield from _appear_without_agents(bench)
 
@@ -42,7 +42,7 @@ def _appear_one_by_one(bench: KubeBench) -> Step:
     bench.check_against_journal(watch)
     after = Spread.of(first_ns)
     return bench.one_answers(
-        f"{len(_NEW)} new Services, each bound on every node before: one node answers from the first request on",
+        f"{len(_NEW)} new Services, their VIPs bound on every node before: one node answers from the first request on",
         _NEW[0],
         first_answer_median_ms=after.median_ms,
         first_answer_ms=Bounded(after.worst_ms or 0, _FIRST_ANSWER_MS, "within_half_a_second"),
@@ -51,7 +51,7 @@ def _appear_one_by_one(bench: KubeBench) -> Step:
 
 
 def _first_answer_ns(watch: Watch, address: IPv4Address, since_ns: int) -> int:
-    watch.wait(lambda: watch.first(address, since_ns), _PATIENCE_S, f"{address} is answered for")
+    watch.wait(lambda: watch.first(address, since_ns), _PATIENCE_S, f"a node answers for {address}")
     said = watch.first(address, since_ns)
     return said.time_ns - since_ns if said is not None else 0
 
@@ -63,7 +63,7 @@ def _appear_without_agents(bench: KubeBench) -> Iterator[Step]:
     with bench.watch([_LATER], _INTERVAL_S) as watch:
         bench.bind_everywhere(_LATER)
         bench.publish("later", [_LATER])
-        yield bench.ask("a Service while no agent runs: nobody answers", _LATER, [])
+        yield bench.ask("a new Service while no agent runs: no node answers", _LATER, [])
         for host in bench.nodes:
             bench.agent(host).start()
         for host in bench.nodes:

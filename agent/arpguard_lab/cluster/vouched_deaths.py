@@ -83,7 +83,7 @@ class Deaths:
         return verdict(
             self.bench,
             self.watch,
-            f"{text}: at most one answered at any moment",
+            f"{text}: at most one node answered at any moment",
             takeovers=spread.count,
             median_ms=spread.median_ms,
             worst_ms=Bounded(spread.worst_ms, worst_ms, "dead_in_time"),
@@ -129,7 +129,7 @@ def run_voucher_dies(bench: KubeBench) -> Iterator[Step]:
     yield none_lost(
         bench,
         watch,
-        "the others lose their voucher, or the node that they vouch for, but no request",
+        "the other nodes lose no request",
         kept,
         stayed=stayed,
         bound_after_s=bound_s,
@@ -158,7 +158,9 @@ def run_ring_of_three(bench: KubeBench) -> Iterator[Step]:
 
     named = vouchers(bench)
     yield bench.ask(
-        ", ".join(f"{host.name} by {named[host].name}" for host in bench.nodes) + "; no two vouch for each other",
+        "vouched for: "
+        + ", ".join(f"{host.name} by {named[host].name}" for host in bench.nodes)
+        + "; no two vouch for each other",
         VIPS[0],
         [bench.owner(VIPS[0])],
         each_by_another=all(named[named[host]] is not host for host in bench.nodes),
@@ -170,7 +172,7 @@ def run_ring_of_three(bench: KubeBench) -> Iterator[Step]:
         time.sleep(_APART_S)
         bench.lab.heal(bench.nodes)
         stayed = bench.who(*VIPS) == owners
-    yield none_lost(bench, watch, f"no node hears another one for {_APART_S:g} s", stayed=stayed)
+    yield none_lost(bench, watch, f"no node hears another node for {_APART_S:g} s", stayed=stayed)
     rebound_s = until_bound(bench)
 
     with bench.watch(VIPS) as watch:

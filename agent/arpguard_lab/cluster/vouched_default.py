@@ -21,7 +21,7 @@ def run_default(bench: KubeBench) -> Iterator[Step]:
     with bench.watch(VIPS) as watch:
         deaths, victim = Deaths(bench, watch), an_owner(bench)
         yield deaths.die(f"{victim.name} dies", victim)
-    yield deaths.verdict("vouched for, and nobody has asked for it", _WORST_MS)
+    yield deaths.verdict("vouching without any configuration", _WORST_MS)
 
 
 def run_no_right(bench: KubeBench) -> Iterator[Step]:
@@ -39,4 +39,4 @@ def run_no_right(bench: KubeBench) -> Iterator[Step]:
     few = 0 < reads <= _READS * len(bench.nodes)
     bound = sum(bench.agent(host).is_bound() for host in bench.nodes)
     facts = {"secret_reads": reads, "hardly_asked": few, "bound": bound, "none_bound": not bound}
-    yield deaths.verdict("no right to the Secret, so nobody vouches", _LEASE_WORST_MS, **facts)
+    yield deaths.verdict("no right to the Secret, so no node vouches", _LEASE_WORST_MS, **facts)

@@ -82,7 +82,7 @@ def _come_back(bench: KubeBench, watch: Watch) -> int:
     """The API server comes back; returns after how many milliseconds all VIPs are answered for."""
     back_ns = now_ns()
     bench.server.come_back()
-    watch.wait(lambda: all(watch.first(each, back_ns) for each in VIPS), PATIENCE_S, "all VIPs are answered for")
+    watch.wait(lambda: all(watch.first(each, back_ns) for each in VIPS), PATIENCE_S, "nodes answer for all VIPs")
     answered_ms = max(ms(said.time_ns - back_ns) for each in VIPS if (said := watch.first(each, back_ns)))
     time.sleep(_UP_S)
     return answered_ms
@@ -172,7 +172,7 @@ def run_agent_killed(bench: KubeBench) -> Iterator[Step]:
         bench.agent(victim).wait_for()
         time.sleep(3.0)
     yield none_lost(bench, watch, f"the agent of {victim.name} is away for {_RESTART_S:g} s", stayed=stayed)
-    yield bench.ask("it is bound again", VIPS[0], [bench.owner(VIPS[0])], bound_after_s=until_bound(bench))
+    yield bench.ask("its node is bound again", VIPS[0], [bench.owner(VIPS[0])], bound_after_s=until_bound(bench))
 
 
 def run_update(bench: KubeBench) -> Iterator[Step]:
@@ -236,7 +236,7 @@ def run_upgrade(bench: KubeBench) -> Iterator[Step]:
     with bench.watch(VIPS) as watch:
         pods.replace(last)
         bound_s = until_bound(bench)
-    yield judge(bench, watch, f"{last.name} too", bound_after_s=bound_s)
+    yield judge(bench, watch, f"{last.name} vouches, too", bound_after_s=bound_s)
 
 
 def _hardly_lost(bench: KubeBench, watch: Watch, text: str, **facts: object) -> Step:

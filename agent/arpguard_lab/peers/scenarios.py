@@ -64,7 +64,7 @@ def run_keepalived(bench: Bench, vip: Address, *, vmac: bool = False) -> Iterato
         left = holds(first, vip)
         yield witness.ask(f"master killed (-9), delegated to {second.name}", [second], left_on_its_link=left)
         yield _kernel_speaks(bench, witness, a, "guarded", [])
-        yield witness.judge("all that was said since then", [second], since_ns)
+        yield witness.judge("all answers and announcements since then", [second], since_ns)
 
 
 def run_followed(bench: Bench, vip: Address) -> Iterator[Step]:
@@ -87,7 +87,7 @@ def run_followed(bench: Bench, vip: Address) -> Iterator[Step]:
         yield _followed(witness, "master stopped", second)
         a.start()
         _wait_for_master(a, b)
-        yield _followed(witness, "started again, it takes the VIP back", first)
+        yield _followed(witness, "master started again: it takes the VIP back", first)
 
         _kill_master(a, b)
         yield _followed(witness, "master killed (-9)", second, left_on_its_link=holds(first, vip))
@@ -96,7 +96,7 @@ def run_followed(bench: Bench, vip: Address) -> Iterator[Step]:
         a.start()
         _wait_for_master(a, b)
         yield _followed(witness, "started again", first)
-        yield _parted(bench, witness, (a, b), "followed: nobody has a vote", [first, second])
+        yield _parted(bench, witness, (a, b), "both are followed", [first, second])
         yield _healed(bench, witness, (a, b), "followed")
 
 
@@ -109,7 +109,7 @@ def _followed(witness: Witness, text: str, owner: Host, **facts: object) -> Step
 
 
 def _wait_for_master(a: Keepalived, b: Keepalived) -> None:
-    until(lambda: a.holds() and not b.holds(), _PATIENCE_S, "the node with the highest priority is master, alone")
+    until(lambda: a.holds() and not b.holds(), _PATIENCE_S, "only the node with the highest priority is master")
 
 
 def _kill_master(a: Keepalived, b: Keepalived) -> None:
@@ -133,7 +133,7 @@ def _parted(
     witness.settle(expected)
 
     return witness.judge(
-        f"parted, both are master: everything sent, {text}",
+        f"partitioned, both are master: all frames, {text}",
         expected,
         since_ns,
         both_advertise=advertising == hosts,
@@ -156,7 +156,7 @@ def _kernel_speaks(bench: Bench, witness: Witness, daemon: Keepalived, text: str
     asked = bench.senders(witness.vip, [host])
     announced = host in witness.announcers(since_ns)
     return bench.judge(
-        f"announces and asks in the name of what was left, {text}",
+        f"what the kernel sends from the VIP left behind, {text}",
         witness.vip,
         expected,
         asked,
@@ -177,11 +177,11 @@ def run_split(bench: Bench, program: Program, vip: Address, *, stays: bool) -> I
         agents = bench.guard(_delegated(first, vip))
         yield witness.ask(f"guarded, delegated to {first.name}", [first])
         bench.lab.part([first, second])
-        step = "parted, both begin again: everything sent"
+        step = "partitioned, both restarted: all frames"
         yield _talk(bench, witness, step, a, agents[second.name], b)
         bench.lab.heal([first, second])
         _delegate(agents, witness, second)
-        step = f"delegated to {second.name}: everything sent"
+        step = f"delegated to {second.name}: all frames"
         yield _talk(bench, witness, step, b, agents[first.name], a)
 
         a.kill(signal.SIGKILL)

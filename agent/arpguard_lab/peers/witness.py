@@ -52,7 +52,7 @@ class Witness:
         deadline = time.monotonic() + _SETTLE_S
         while (found := {said.port for said in self.heard(self._ask())}) != wanted:
             if time.monotonic() > deadline:
-                raise DataPlaneError(f"{self.vip} is answered for at {sorted(found)}, not at {sorted(wanted)}")
+                raise DataPlaneError(f"answers for {self.vip} come from {sorted(found)}, not from {sorted(wanted)}")
 
     def judge(self, step: str, expected: Sequence[Host], since_ns: int, **facts: object) -> Step:
         """A step from all that was said since a time."""

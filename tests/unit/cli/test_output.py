@@ -135,7 +135,7 @@ def test_lab_ends_with_how_long_it_took(run, monkeypatch):
 
 def test_table_of_a_scenario_is_straight_from_its_first_line_on(run, monkeypatch):
     monkeypatch.setenv("COLUMNS", "120")
-    texts = ("short", "announces and asks in the name of what was left, followed")
+    texts = ("short", "what the kernel sends from the VIP left behind, followed")
     both = ("node-1", "node-2")
     steps = [
         Step("keepalived-followed", text, "198.51.100.50", hosts, hosts, ok=True)

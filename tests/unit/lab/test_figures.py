@@ -16,10 +16,10 @@ def a_step(**facts: object) -> Step:
 @pytest.mark.parametrize(
     ("value", "ok", "said"),
     [
-        (34, True, "gap 34 ms, bound 50 ms"),
-        (50, False, "gap 50 ms, bound 50 ms: NOT kept"),
-        (-1, False, "gap -1 ms, bound 50 ms: NOT kept"),
-        (None, False, "gap unknown, bound 50 ms: NOT kept"),
+        (34, True, "gap 34 ms, limit 50 ms"),
+        (50, False, "gap 50 ms, limit 50 ms: NOT kept"),
+        (-1, False, "gap -1 ms, limit 50 ms: NOT kept"),
+        (None, False, "gap unknown, limit 50 ms: NOT kept"),
     ],
 )
 def test_figure_stands_beside_its_bound(value, ok, said):
@@ -36,5 +36,5 @@ def test_other_figures_and_failed_checks_follow():
         write_ms=3, worst_gap_ms=Bounded(60, 50, "in_bounds"), none_lost=False, said="why", nothing_missed=True
     )
 
-    assert step.remark() == "worst gap 60 ms, bound 50 ms: NOT kept; write_ms=3 NOT none_lost why"
+    assert step.remark() == "worst gap 60 ms, limit 50 ms: NOT kept; write_ms=3 failed: none_lost why"
     assert a_step(lost=0).remark() == "lost=0"

@@ -42,7 +42,7 @@ def test_one_node_may_answer_as_often_as_it_likes():
 def test_a_request_that_two_answer_is_found_even_if_one_of_them_is_slow():
     oracle = judged(said(0, A, 1), said(50, B, 1))
     assert kinds(oracle) == ["doubled"]
-    assert str(oracle.findings[0]) == "doubled: 198.51.100.50: node-1 and node-2 answered one request of 10.0.0.1"
+    assert str(oracle.findings[0]) == "doubled: 198.51.100.50: node-1 and node-2 answered the same request of 10.0.0.1"
 
 
 @pytest.mark.parametrize(("gap_ms", "found"), [(0, ["overlap"]), (9.9, ["overlap"]), (10, []), (2000, [])])
@@ -98,13 +98,13 @@ HISTORY = (
 @pytest.mark.parametrize(
     ("at_ms", "mac", "text"),
     [
-        (5, A, "node-1 answered while the claim names nobody"),
+        (5, A, "node-1 answered while the claim named no node"),
         (50, A, None),
-        (50, B, "node-2 answered while the claim names node-1"),
-        (105, A, "node-1 answered while the claim names node-1, and is void"),
-        (115, A, "node-1 answered while the claim names node-2"),
+        (50, B, "node-2 answered while the claim named node-1"),
+        (105, A, "node-1 answered while the claim named node-1, and was void"),
+        (115, A, "node-1 answered while the claim named node-2"),
         (115, B, None),
-        (201, B, "node-2 answered while the claim names nobody"),
+        (201, B, "node-2 answered while the claim named no node"),
     ],
 )
 def test_an_answer_needs_a_valid_claim_at_its_time(at_ms, mac, text):
