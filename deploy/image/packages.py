@@ -109,7 +109,7 @@ class Archive:
         except subprocess.CalledProcessError:
             if not mark.exists():
                 raise
-            sys.stderr.write("the lists of packages could not be read anew: those of the last time are used\n")
+            sys.stderr.write("could not refresh the lists of packages: using those of the last time\n")
         else:
             mark.touch()
 

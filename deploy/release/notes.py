@@ -22,5 +22,5 @@ def section(changelog: str, version: str) -> str:
     sections = dict(re.findall(r"^## \[?([^\]\s]+)\]?[^\n]*\n(.*?)(?=^## |\Z)", changelog, re.MULTILINE | re.DOTALL))
     text = sections.get(version) or sections.get("Unreleased") or ""
     if not text.strip():
-        raise SystemExit(f"CHANGELOG.md says nothing of {version}: add a section `## {version}`")
+        raise SystemExit(f"CHANGELOG.md has no section for {version}: add a section `## {version}`")
     return text.strip()

@@ -175,7 +175,7 @@ def test_notes_are_the_section_of_the_version_or_what_is_unreleased(version, tex
 
 
 def test_release_of_which_the_changelog_says_nothing_is_refused():
-    with pytest.raises(SystemExit, match=r"says nothing of 1\.3\.0: add a section"):
+    with pytest.raises(SystemExit, match=r"has no section for 1\.3\.0: add a section"):
         notes.section(CHANGELOG.replace("- new", ""), "1.3.0")
 
 
