@@ -159,7 +159,8 @@ CLUSTER: tuple[spec.Spec[ClusterLook], ...] = (
     spec.Gauge(
         "arpguard_nodes",
         "Node objects of the cluster",
-        "when it is far above arpguard_nodes_alive: nodes without a running agent suppress nothing",
+        "when it is far above arpguard_nodes_alive: the other nodes run no agent, and nodes without a guard suppress "
+        "nothing",
         lambda look: len(look.state.nodes),
     ),
     spec.Gauge(
@@ -226,8 +227,8 @@ CLUSTER: tuple[spec.Spec[ClusterLook], ...] = (
     ),
     spec.Gauge(
         "arpguard_voucher_isolated",
-        "1 while no node on the segment hears this one, although it reaches the API server and other nodes have "
-        "vouchers; else 0",
+        "1 while none of the nodes that this one has sought as its voucher hears it, although it reaches the API "
+        "server and other nodes have vouchers; else 0",
         "when it is 1: clients probably cannot reach this node, which hands its VIPs over",
         _of_vouching(lambda vouching: vouching.isolated),
     ),

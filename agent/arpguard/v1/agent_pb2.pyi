@@ -884,7 +884,7 @@ Global___ClusterNode: _TypeAlias = ClusterNode  # noqa: Y015
 
 @_typing.final
 class LeaseWrites(_message.Message):
-    """How many writes of Leases of one kind had one outcome, since the agent started."""
+    """How many writes to Leases of this kind had this outcome, since the agent started."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1073,7 +1073,7 @@ Global___ClosedRange: _TypeAlias = ClosedRange  # noqa: Y015
 
 @_typing.final
 class KindCount(_message.Message):
-    """How many pairs of VIP and link are of a kind."""
+    """How many pairs of VIP and link are of this kind."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1455,9 +1455,9 @@ class Candidate(_message.Message):
     node: _builtins.str
     eligible: _builtins.bool
     chosen: _builtins.bool
-    """Whether it is the owner."""
+    """Whether this node is the owner."""
     why: _builtins.str
-    """Why it is eligible, or not."""
+    """Why the node is eligible, or not."""
     def __init__(
         self,
         *,
@@ -1592,7 +1592,7 @@ class Frame(_message.Message):
     hex: _builtins.str
     """The whole Ethernet frame in hexadecimal."""
     text: _builtins.str
-    """The frame as tcpdump prints it."""
+    """The frame in tcpdump's notation."""
     eth_dst: _builtins.str
     eth_src: _builtins.str
     op: _builtins.str
