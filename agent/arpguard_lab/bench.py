@@ -257,7 +257,7 @@ def until(condition: Callable[[], object], limit_s: float, what: str) -> float:
     waits_for(what)
     while not condition():
         if patience.is_over:
-            raise DataPlaneError(f"not within {limit_s:g} s: {what}")
+            raise DataPlaneError(f"did not happen within {limit_s:g} s: {what}")
         time.sleep(_POLL_S)
     return time.monotonic() - began
 

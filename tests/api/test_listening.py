@@ -169,7 +169,7 @@ def test_socket_is_made_in_no_folder_of_another_user(agent):
     url = f"unix://{folder}/api.sock"
     configure(agent, url)
 
-    guards_without(agent, url, f"other users could replace it: {folder} belongs to another user (uid 1234)")
+    guards_without(agent, url, f"other users could replace the socket: {folder} belongs to another user (uid 1234)")
 
 
 def test_folder_that_everybody_may_write_to_is_closed_to_them(agent):

@@ -119,7 +119,7 @@ class Listener:
                 else:
                     self.server.add_secure_port(self._address, self._credentials)
         except RuntimeError as error:
-            raise ListenError(self._address, "it cannot be bound", "grpc.listen") from error
+            raise ListenError(self._address, "the address cannot be bound", "grpc.listen") from error
         await self.server.start()
 
     async def stop(self) -> None:
@@ -164,7 +164,7 @@ def _refusal(path: Path) -> str:
     except OSError as error:
         return error.strerror or str(error)
     if why:
-        return f"other users could replace it: {why}"
+        return f"other users could replace the socket: {why}"
     if path.is_symlink():
         return "a symbolic link of that name exists"
     if path.exists() and not path.is_socket():

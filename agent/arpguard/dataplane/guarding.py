@@ -28,7 +28,9 @@ async def read_guards(
 ) -> tuple[tuple[Guard, ...] | Unread, tuple[AttachedProgram, ...] | Unread]:
     """The guards that have programs on these links, that of `pin_dir` first; and all programs on the links."""
     if os.geteuid() != 0:
-        return Unread("only root can read pinned objects and programs: run as root"), Unread("run as root")
+        return Unread("only root can read pinned objects: run as root"), Unread(
+            "only root can read BPF programs: run as root"
+        )
 
     folders = dict.fromkeys((pin_dir, *_pin_folders(root)))
     pins = {folder: _pins(folder) for folder in folders}
@@ -38,7 +40,8 @@ async def read_guards(
         attached = await _read_attached()
         programs = tuple([each for link in links for each in await _programs_on(link, attached, owners)])
     except (NetlinkError, OSError) as error:
-        return Unread("cannot read BPF programs"), Unread(f"cannot read BPF programs: {error}: run as root")
+        why = f"cannot read BPF programs ({error}): run as root"
+        return Unread(why), Unread(why)
 
     here = {(each.ifindex, each.id) for each in programs if each.ours}
     filters = any(each.ours and each.hook in _CLSACT for each in programs)

@@ -95,7 +95,7 @@ def _compiles_bpf() -> bool | Unread:
         with syscall.program_load(syscall.SCHED_CLS, _RETURN_OK) as program:
             return syscall.program_info(program).jited
     except OSError as error:
-        return Unread(f"the kernel refuses ({error.strerror}): run as root, or with CAP_BPF and CAP_NET_ADMIN")
+        return Unread(f"the kernel refuses it ({error.strerror}): run as root, or with CAP_BPF and CAP_NET_ADMIN")
 
 
 def _has_tcx() -> bool | Unread:
@@ -104,7 +104,7 @@ def _has_tcx() -> bool | Unread:
     except OSError as error:
         if error.errno == errno.EINVAL:
             return False
-        return Unread(f"the kernel does not say ({error.strerror}): run as root")
+        return Unread(f"the kernel does not say whether it has TCX ({error.strerror}): run as root")
     return True
 
 

@@ -104,7 +104,7 @@ class Watch:
             if condition():
                 return
             if patience.is_over:
-                raise DataPlaneError(f"not within {timeout_s:g} s: {what}")
+                raise DataPlaneError(f"did not happen within {timeout_s:g} s: {what}")
             time.sleep(_POLL_S)
 
     def first(self, address: Address, since_ns: int, besides: Host | None = None) -> Said | None:

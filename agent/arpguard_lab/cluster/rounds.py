@@ -447,7 +447,8 @@ def _kill_one(bench: KubeBench, watch: Watch, record: _Record, victim: Host) -> 
     record.kills += bool(owned)
     lost = {address: watch.stream.lost(address, killed_ns, until_ns) for address in owned}
     record.lost += [
-        f"{count} for {address} of {victim.name}, whose agent was killed {ms(until_ns - killed_ns)} ms before the fence"
+        f"lost {count} requests for {address} of {victim.name}, whose agent was killed "
+        f"{ms(until_ns - killed_ns)} ms before the fence"
         for address, count in lost.items()
         if count
     ]
