@@ -126,7 +126,7 @@ class _App:
         pages = {"/metrics": self._scrape, "/": _index}
         page = pages.get(environ["PATH_INFO"])
         if page is None:
-            return "404 Not Found", [_TEXT], b"there is /metrics\n"
+            return "404 Not Found", [_TEXT], b"not found; the metrics are at /metrics\n"
         if environ["REQUEST_METHOD"] not in ("GET", "HEAD"):
             return "405 Method Not Allowed", [_TEXT, ("Allow", "GET, HEAD")], b"GET or HEAD\n"
         return page(environ)
