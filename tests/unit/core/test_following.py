@@ -809,7 +809,9 @@ def test_object_that_is_spoilt_is_a_problem_of_the_services_it_is_about():
     found = cluster.ask("metallb/service")
 
     assert found.node == "worker-1"  # its status says the same
-    assert found.problems == ("MetalLB's ServiceL2Status metallb-system/l2-gjzc2: metadata.labels: is not a string (5)",)
+    assert found.problems == (
+        "MetalLB's ServiceL2Status metallb-system/l2-gjzc2: metadata.labels: is not a string (5)",
+    )
 
 
 def test_marks_that_are_no_text_are_left_out():

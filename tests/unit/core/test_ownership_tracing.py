@@ -52,7 +52,7 @@ def test_it_begins_with_what_the_kernel_has_and_the_lengths_of_time():
         "epoch": "a-1",
         "vips": [str(VIP)],
         "fence_ns": 7 * S,
-        "term": {"number": 3, "bound": True, "fence_ns": 6 * S},
+        "term": {"number": 3, "bound": True, "fence_ns": 6 * S, "unheard": False},
     }
     assert what["times"]["margin_ns"] == TIMES.margin_ns
 
