@@ -146,15 +146,14 @@ def owner(vip: pb.Vip) -> Styled:
 
 def claim_facts(claim: pb.Claim) -> Iterator[tuple[str, object]]:
     """A claim, line by line."""
-    holder = shortened(claim.holder, _NAME_WIDTH) or "nobody"
+    holder = shortened(claim.holder, _NAME_WIDTH)
     if claim.holder:
-        yield (
-            "holder",
-            Styled(holder) if claim.alive else careful(f"{holder} (its last renewal is older than its lease)"),
-        )
+        late = careful(f"{holder} (its last renewal is older than its lease)")
+        yield "holder", Styled(holder) if claim.alive else late
         yield "epoch", str(claim.epoch)
     else:
-        yield "holder", holder
+        yield "holder", "nobody"
+
     yield "state", _STATE_WORDS.get(claim.state, Styled(word(claim, "state")))
     if claim.external_mac:
         yield "outside", bad(f"{claim.external_mac} has the address")

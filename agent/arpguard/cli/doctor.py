@@ -104,12 +104,11 @@ def page(results: Sequence[Result]) -> str:
         for finding in result.findings[:MOST_SHOWN]
         if finding.grade in (Grade.WARN, Grade.BAD)
     ]
+
     counts = {grade: sum(result.grade is grade for result in results) for grade in Grade}
     told = ", ".join(f"{count} {grade.value}" for grade, count in counts.items() if count)
-    told = f"{len(results)} checks: {told}" + (
-        "; --fix-hints prints the commands that fix what is bad" if counts[Grade.BAD] else ""
-    )
-    blocks.append(render.paragraphs(told))
+    hint = "; --fix-hints prints the commands that fix what is bad" if counts[Grade.BAD] else ""
+    blocks.append(render.paragraphs(f"{len(results)} checks: {told}{hint}"))
     return "\n\n".join(blocks)
 
 

@@ -121,12 +121,14 @@ def _complaint(bid: Bid, first: Bid, vip: Vip) -> Complaint | None:
     if bid.vip.settings != first.vip.settings:
         why = f"{first.name} takes precedence for {vip.address}, but has other settings: give both the same settings"
         return Complaint("VIPConflictingSources", why)
+
     if bid.vip.nodes and vip.nodes and not bid.vip.nodes & vip.nodes:
         why = (
             f"{first.name} shares {vip.address}, but no node has ready endpoints for both Services: run Pods of both "
             "on one node"
         )
         return Complaint("VIPWithoutCommonNode", why)
+
     if bid.vip.lead not in (None, vip.lead):
         shared = f", so {vip.address} gets the owner of {vip.lead}, and" if vip.lead is not None else ", so"
         why = (

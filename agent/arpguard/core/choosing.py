@@ -156,6 +156,7 @@ def unguardable(link: Link, surroundings: Surroundings) -> str | None:
         return f"resolves to {link.name}, where no host sends ARP requests; name the interface that faces the network"
     if (link.kind, link.name) == (_OPEN_VSWITCH, _OPEN_VSWITCHS_OWN) or link.kind == "vrf":
         return f"{link.name} {_FACELESS[link.kind]}"
+
     if not link.ethernet:
         kind = f" ({link.kind})" if link.kind else ""
         return (

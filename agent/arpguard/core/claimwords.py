@@ -111,6 +111,7 @@ def _valid_steps(holder: Holder, candidates: tuple[Candidate, ...]) -> Iterator[
             "(ends its epoch), and takes the VIP"
         )
         return
+
     yield f"{holder.node} renews its lease in time"
     own = next((candidate for candidate in candidates if candidate.node == holder.node), None)
     first = next((candidate.node for candidate in candidates if candidate.eligible), "")

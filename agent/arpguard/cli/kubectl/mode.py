@@ -55,6 +55,7 @@ async def _switch(client: Client, namespace: str, mode: str) -> None:
         if after == before:
             sys.stderr.write(f"ConfigMap {namespace}/{_NAME} already says mode: {mode}\n")
             return
+
         found["data"][CONFIG_KEY] = after
         try:
             await client.call(Request("update", CONFIG_MAPS, namespace, _NAME, body=found))

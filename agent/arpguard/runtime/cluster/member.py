@@ -159,18 +159,13 @@ class Membership:
 
         others = self._links_of_others()
         self._links.believe_in_need(others, alive)
-        around = dict(self._cluster.nodes), {**others, self._me: self._links.now()}, alive, self._doubted()
+        around = dict(self._cluster.nodes), {**others, self._me: self._links.now()}, alive, self._vouching.doubted
         if around != self._around:  # seldom: most values are the same objects, so this compares a thousand at once
             self._around = around
             self.members = members_of(*around)
 
     def _links_of_others(self) -> dict[str, Links]:
         return {heartbeat.node: heartbeat.links for heartbeat in self._ownership.peers.heartbeats}
-
-    def _doubted(self) -> set[str]:
-        """The nodes whose frames others may not hear, this one among them."""
-        others = (each.node for each in self._ownership.peers.heartbeats if each.vouching and each.vouching.doubted)
-        return {*others, self._me} if self._vouching.doubted else set(others)
 
     def _take_part(self, now_ns: int) -> None:
         """Publishes this node's links, and whether it may hold VIPs, in its heartbeat."""

@@ -192,9 +192,10 @@ class Vouching:
     # ---- for those who read ----
 
     @property
-    def doubted(self) -> bool:
-        """Whether other nodes may not hear this one, and are to be preferred as owners."""
-        return self._plan.doubted
+    def doubted(self) -> set[str]:
+        """The nodes that others may not hear: any other node is a better owner."""
+        others = (each.node for each in self._ownership.peers.heartbeats if each.vouching and each.vouching.doubted)
+        return {*others, self._here.node} if self._plan.doubted else set(others)
 
     def state(self) -> VouchingState | None:
         """The state of vouching on this node; None while it is off."""
