@@ -19,7 +19,9 @@ def clean_up(options: argparse.Namespace) -> int:
     need_root()
 
     if pin_dir in NOT_A_PIN_DIR:
-        raise ConfigError("arpguard cleanup", [Problem("--pin-dir", f"{pin_dir}: must be a folder of the agent alone")])
+        raise ConfigError(
+            "arpguard cleanup", [Problem("--pin-dir", f"{pin_dir}: must be a folder that only the agent uses")]
+        )
     if not pin_dir.is_dir():
         print(f"nothing is pinned under {pin_dir}")
         _remove_early(options.early_file, pin_dir)

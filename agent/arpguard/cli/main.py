@@ -264,8 +264,8 @@ def _add_cleanup(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         type=Path,
         default=_EARLY_FILE,
         metavar="FILE",
-        help="the agent's --early-file, which is removed too, unless it names another bpf.pin_dir (default: "
-        f"{_EARLY_FILE})",
+        help="the agent's --early-file; it is removed too, unless the file says that it is for another bpf.pin_dir "
+        f"(default: {_EARLY_FILE})",
     )
     parser.set_defaults(run=lazily("cleanup", "clean_up"))
 

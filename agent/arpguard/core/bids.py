@@ -130,10 +130,12 @@ def _complaint(bid: Bid, first: Bid, vip: Vip) -> Complaint | None:
         return Complaint("VIPWithoutCommonNode", why)
 
     if bid.vip.lead not in (None, vip.lead):
-        shared = f", so {vip.address} gets the owner of {vip.lead}, and" if vip.lead is not None else ", so"
+        owner = (
+            f" and decides that the owner of {vip.lead} owns it" if vip.lead is not None else " and decides its owner"
+        )
         why = (
-            f"{first.name} shares {vip.address}{shared} {bid.vip.lead} may get another owner: give both "
-            "Services the same first IPv4 address, or different IPv6 addresses"
+            f"{first.name} also has {vip.address},{owner}; {bid.vip.lead} may have another owner: give both Services "
+            "the same first IPv4 address, or different IPv6 addresses"
         )
         return Complaint("VIPPairDivided", why)
     return None

@@ -94,7 +94,7 @@ def summary(entry: VipEntry | None, scene: Viewpoint) -> str:
     if entry is None and not scene.is_closed:
         return "not guarded: the kernel and other programs answer freely"
     mode = (entry.mode if entry is not None else Mode.INHERIT) or scene.control.mode
-    observed = " (only observed: every frame passes)" if mode is Mode.OBSERVE else ""
+    observed = "; in observe mode, so every frame passes" if mode is Mode.OBSERVE else ""
     if entry is None:
         return f"not a VIP, but its range is closed: this node is silent{observed}"
     return _what_for(entry, scene) + observed

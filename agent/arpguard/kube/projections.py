@@ -70,7 +70,7 @@ class _Reading:
             if found is None:
                 return None
             if not isinstance(found, dict):
-                self.problem(path, "is inside a value that is not an object", found)
+                self.problem(path, "the value that should contain it is not an object", found)
                 return None
             found = found.get(step)
         return self.expect(path, found, kind)

@@ -240,8 +240,8 @@ _NODE: tuple[spec.Spec[NodeSample], ...] = (
     ),
     spec.Counter(
         "arpguard_vip_requests_answered_total",
-        "Requests for a VIP that arpguard_vip_owner lists, as far as the guard answered them; in observe mode, and for "
-        "a VIP that another program on the node answers for, the guard answers none",
+        "Requests that the guard answered for a VIP that arpguard_vip_owner lists; in observe mode, and for a VIP that "
+        "another program on the node answers for, the guard answers none",
         "when it stops growing for a VIP in use: another host answers its clients, or none does",
         _answered,
         ("vip",),

@@ -485,7 +485,8 @@ def test_status_tells_who_vouches_for_whom(ago):
 
     assert "voucher      node-2, for 1m 0s, timeout 0.6s" in lines
     assert (
-        "vouches for  node-3, for 1m 5s, timeout 1s; gaps between grants: 99.9 % within 0.06s, longest 0.08s" in lines
+        "vouches for  node-3, for 1m 5s, timeout 1s; gaps between grants: 99.9 % within 0.06s, longest 0.08s"
+        in lines
     )
     assert "testing      node-4, for 5s, timeout 1s; no reply to a ping yet" in lines
     assert "vouching     this node left 1 voucher, was revoked 0 times, found 2 nodes dead" in lines

@@ -654,7 +654,7 @@ def test_a_stranger_is_told_from_a_node_by_the_nodes_macs():
     assert "node2 (02:00:00:00:00:02)" in said("vip-on-wire", known)[0].seen
     assert grade("vip-on-wire", stranger) == "bad"
     finding = said("vip-on-wire", stranger)[0]
-    assert "the annotation arpguard.io/owner of shop/db" in finding.fix
+    assert "the annotation `arpguard.io/owner: external` on Service shop/db" in finding.fix
     assert finding.commands == ()  # whoever is on the segment can answer: a script must not give the VIP away
     service = replace(a_service(str(VIP)), annotations=(("arpguard.io/owner", "external"),))
     annotated = cluster(service, node1="192.0.2.1", node2="192.0.2.2")

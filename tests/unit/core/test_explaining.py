@@ -452,7 +452,7 @@ FENCES = [
         VipEntry(Kind.FOREIGN, mode=Mode.OBSERVE),
         a_control(),
         None,
-        f"foreign, {FOREIGN} (only observed: every frame passes)",
+        f"foreign, {FOREIGN}; in observe mode, so every frame passes",
         id="observed",
     ),
     pytest.param(None, AHEAD, None, "not guarded: the kernel and other programs answer freely", id="no entry"),
@@ -546,7 +546,7 @@ def test_kernel_answers_for_ipv6_addresses_of_the_same_link_only(where, owner, s
         (
             Kind.CLOSED,
             Mode.OBSERVE,
-            "not a VIP, but its range is closed: this node is silent (only observed: every frame passes)",
+            "not a VIP, but its range is closed: this node is silent; in observe mode, so every frame passes",
         ),
         (Kind.OPEN, Mode.ENFORCE, "not guarded: the kernel and other programs answer freely"),
     ],

@@ -318,14 +318,15 @@ def _answered(
     if strangers and _is_the_clusters(picture, vip):
         # For a person to decide: whoever is on the segment can answer, and a command would give the VIP away.
         service = _service_of(picture, vip)
-        where = f"the annotation {PREFIX}owner of {service.namespace}/{service.name}" if service else "in `vips:`"
-        named = f"`owner: external`, {where}"
+        named = "`owner: external` in `vips:`"
+        if service:
+            named = f"the annotation `{PREFIX}owner: external` on Service {service.namespace}/{service.name}"
         return bad(
             f"{seen}, which is not a node of this cluster",
             str(vip),
             "a host outside the cluster has the address, and loses it as soon as a node answers for it",
-            f"set the owner to external ({named}): then no node answers; or choose an address that no host "
-            "has; or find the host by its MAC, if it is an impostor",
+            f"if that host should have the address, set {named}: then no node answers. Otherwise choose an address "
+            "that no host has, or find the host by its MAC, if it is an impostor",
         )
 
     if not who and picture.bound_on(vip):
