@@ -73,6 +73,4 @@ class ListenError(ArpguardError):
     """The agent cannot listen at an address of the configuration."""
 
     def __init__(self, address: str, why: str, setting: str) -> None:
-        super().__init__(
-            f"cannot listen on {address} ({why}): change {setting}, or stop the program that uses this address"
-        )
+        super().__init__(f"cannot listen on {address}: {why}; remove the cause, or change {setting}")

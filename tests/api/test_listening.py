@@ -73,9 +73,7 @@ def guards_without(agent: AgentProcess, url: str, why: str) -> None:
     """The guard comes up all the same, and says what is in the way of its API."""
     agent.start()
     agent.wait_for()
-    agent.wait_for(
-        f"problem: cannot listen on {url} ({why}): change grpc.listen, or stop the program that uses this address"
-    )
+    agent.wait_for(f"problem: cannot listen on {url}: {why}; remove the cause, or change grpc.listen")
 
 
 def answers(agent: AgentProcess, url: str) -> bool:
@@ -216,7 +214,9 @@ def test_port_of_another_agent_is_not_shared_with_it(pair, agent, tmp_path):
 
     try:
         guards_without(second, "127.0.0.1:50051", "address already in use")
-        second.wait_for("problem: cannot listen on 0.0.0.0:9469 (address already in use): change metrics.listen")
+        second.wait_for(
+            "problem: cannot listen on 0.0.0.0:9469: address already in use; remove the cause, or change metrics.listen"
+        )
     finally:
         second.kill(signal.SIGKILL)
         pair.arpguard("cleanup", "--pin-dir", str(second.pin_dir))

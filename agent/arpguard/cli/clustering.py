@@ -51,10 +51,10 @@ def _lease_times(status: pb.GetStatusResponse) -> str:
     lease = status.lease
     renewed = f"renewed every {duration(lease.renew_interval)}, margin {duration(lease.margin)}"
     stretched = ", longer than configured because there are many nodes" if lease.stretched else ""
-    longer = "" if status.HasField("fence_left") else "; longer while this node neither holds nor claims a VIP"
+    longer = "" if status.HasField("fence_left") else " (longer while this node neither holds nor claims a VIP)"
     if status.kubernetes.vouching.bound:
-        longer = "; longer while this node is bound to a voucher"
-    return f"{duration(lease.duration)}, {renewed}{stretched}{longer}"
+        longer = " (longer while this node is bound to a voucher)"
+    return f"{duration(lease.duration)}{longer}, {renewed}{stretched}"
 
 
 def _renewal(status: pb.GetStatusResponse) -> Styled:

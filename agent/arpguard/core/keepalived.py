@@ -326,7 +326,7 @@ def unknown_states(followed: Mapping[Address, str], known: InstanceStates, *, wa
     """
     so = UNCHANGED if waits else SILENT
     return [
-        f"keepalived: the state of {instance} is unknown{so.format(vips=some(vips))}: {why}"
+        f"keepalived: the state of {instance} is unknown ({why}){so.format(vips=some(vips))}"
         for instance, vips in _by_instance(followed)
         if (why := known.why_unknown(instance))
     ]

@@ -227,7 +227,7 @@ CLUSTER: tuple[spec.Spec[ClusterLook], ...] = (
     ),
     spec.Gauge(
         "arpguard_voucher_isolated",
-        "1 while none of the nodes that this one has sought as its voucher hears it, although it reaches the API "
+        "1 while no node that this node has sought as its voucher hears this node, although this node reaches the API "
         "server and other nodes have vouchers; else 0",
         "when it is 1: clients probably cannot reach this node, which hands its VIPs over",
         _of_vouching(lambda vouching: vouching.isolated),

@@ -442,11 +442,11 @@ def status_lines(ago, **changes) -> list[str]:
 @pytest.mark.parametrize(
     ("fields", "why"),
     [
-        ({}, "; longer while this node neither holds nor claims a VIP"),
+        ({}, " (longer while this node neither holds nor claims a VIP)"),
         ({"fence_left": {"seconds": 2}}, ""),
         (
             {"fence_left": {"seconds": 41}, "kubernetes": {"vouching": {"voucher": "node-3", "bound": True}}},
-            "; longer while this node is bound to a voucher",
+            " (longer while this node is bound to a voucher)",
         ),
     ],
     ids=["at rest", "ordinary", "bound"],
@@ -457,7 +457,7 @@ def test_status_says_why_the_last_renewal_may_be_older_than_the_ordinary_lease(a
     found.kubernetes.server = "https://192.0.2.1:6443"
     lines = [" ".join(line.split()) for line in lines_of(tables.status(found))]
 
-    assert f"lease 3s, renewed every 1s, margin 1s{why}" in lines
+    assert f"lease 3s{why}, renewed every 1s, margin 1s" in lines
 
 
 def test_status_tells_of_the_cluster(ago):
@@ -465,8 +465,8 @@ def test_status_tells_of_the_cluster(ago):
     rows = [line.split() for line in lines]
 
     assert "kubernetes  lost https://192.0.2.1:6443, Leases in namespace arpguard" in lines
-    many = "lease       6s, renewed every 0s, margin 0s, longer than configured because there are many nodes;"
-    assert any(line.startswith(many) for line in lines)
+    many = "renewed every 0s, margin 0s, longer than configured because there are many nodes"
+    assert many in " ".join(line.strip() for line in lines)
     assert "renewal     last sent 5s ago" in lines
     assert "nodes       1 of 2 nodes alive; node-2: its agent has not renewed its lease in time" in lines
     assert "writes      claim: 3 applied, heartbeat: 2 unknown" in lines
@@ -485,8 +485,7 @@ def test_status_tells_who_vouches_for_whom(ago):
 
     assert "voucher      node-2, for 1m 0s, timeout 0.6s" in lines
     assert (
-        "vouches for  node-3, for 1m 5s, timeout 1s; gaps between grants: 99.9 % within 0.06s, longest 0.08s"
-        in lines
+        "vouches for  node-3, for 1m 5s, timeout 1s; gaps between grants: 99.9 % within 0.06s, longest 0.08s" in lines
     )
     assert "testing      node-4, for 5s, timeout 1s; no reply to a ping yet" in lines
     assert "vouching     this node left 1 voucher, was revoked 0 times, found 2 nodes dead" in lines

@@ -455,7 +455,9 @@ def test_two_agents_on_one_port_are_refused(agent, listen):
     address = listen.format(agent.port)
     with pytest.raises(ListenError) as refused:
         Agent(address)
-    assert f"cannot listen on {address} (address already in use): change metrics.listen" in str(refused.value)
+    assert f"cannot listen on {address}: address already in use; remove the cause, or change metrics.listen" in str(
+        refused.value
+    )
 
 
 def test_an_address_of_another_host_is_refused():

@@ -146,7 +146,7 @@ def _two_links(picture: Picture, first: Link, second: Link, network: str, open_l
     why = "a request that reaches both links is answered twice, with two MACs"
     names = listed(link.name for link in open_links)
     if bare:
-        why += f"; so are requests for {listed(dict.fromkeys(bare))}, because no guard silences the kernel on {names}"
+        why += f", also one for {listed(dict.fromkeys(bare))}, because no guard silences the kernel on {names}"
 
     return Finding(
         Grade.BAD if bare and picture.guards else Grade.WARN,

@@ -169,7 +169,7 @@ class Announcers:
         try:
             readable = await can_read(self._client, row)
         except ClusterError as error:
-            self._failed[source] = f"the {source.value} cannot be followed now: {error}"
+            self._failed[source] = f"{source.value} cannot be followed now: {error}"
             return
         self._failed.pop(source, None)
         self._refused.pop(source, None)
@@ -179,7 +179,7 @@ class Announcers:
             self._reflectors[source] = Reflector(self._client, row.resource, row.project, told, row.scope, _PACE)
             reflectors.start(self._reflectors[source])
         elif readable.forbidden:
-            self._refused[source] = f"the {source.value} cannot be followed: {readable.why}"
+            self._refused[source] = f"{source.value} cannot be followed: {readable.why}"
         self._settled.add(source)
 
     async def _end(self, source: Source, reflectors: Reflectors) -> None:
