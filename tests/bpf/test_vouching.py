@@ -87,6 +87,7 @@ def test_ping_comes_back_as_a_pong(plane, hook, how, behind):
     assert outcome == sent_back(sealed(pong, dst=TESTER, src=GUARD, **how) + behind)
     assert vouched == Counter([Vouched.PING])
     assert plane.grants == Grants()
+    assert plane.grants.pinged_ns == pong.stamp_ns
 
 
 @at_both_hooks

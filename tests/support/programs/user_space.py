@@ -205,7 +205,7 @@ class UserPlane:
     def grants(self) -> Grants:
         """What the programs have of the voucher."""
         found = self.world.grants
-        return Grants(found.fence_ns, found.bound_term, found.window_ns)
+        return Grants(found.fence_ns, found.bound_term, found.window_ns, found.pinged_ns)
 
     def vouched(self) -> Counter[Vouched]:
         """What came of frames of vouching."""

@@ -12,6 +12,7 @@ from arpguard.core.announcing import AnnouncementSchedule
 from arpguard.core.basis import Asked
 from arpguard.model import Grants, Link, LinkTerm, NodeControl, Surroundings
 from arpguard.runtime.kernel.reconciler import Reconciler
+from arpguard.units import NS_PER_MS, NS_PER_S
 from arpguard.verdict import Mode
 from support.programs.recorder import Control, Entries, Ranges, Recorder, Vouching
 
@@ -123,6 +124,14 @@ def test_what_others_do_to_the_terms_is_mended(kernel, reconciler):
     apply(reconciler, ETH0)
     assert (kernel.value.term, kernel.terms) == (7, {2: TERM})
     assert reconciler.state.drift.control == 1
+
+
+@pytest.mark.parametrize(("pinged_ms", "unheard"), [(0, False), (50, False), (150, False), (151, True)])
+def test_pings_that_come_for_long_without_a_grant_tell_that_the_voucher_may_not_hear_this_node(pinged_ms, unheard):
+    granted_ns, window_ns = 10 * NS_PER_S, 600 * NS_PER_MS
+    grants = Grants(granted_ns + window_ns, 7, window_ns, granted_ns + pinged_ms * NS_PER_MS)
+
+    assert grants.is_unheard is unheard
 
 
 def test_the_next_agent_keeps_the_term(kernel, reconciler):
