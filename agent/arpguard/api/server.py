@@ -211,7 +211,7 @@ def _refuse_useless(tls: TlsConfig) -> None:
             "key",
             tls.key,
             lambda: context.load_cert_chain(tls.cert, tls.key, ""),
-            "that certificate's key, without a password",
+            "the key of the certificate in grpc.tls.cert, without a password",
         ),
     )
     for name, path, use, content in uses:

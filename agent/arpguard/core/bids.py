@@ -134,8 +134,8 @@ def _complaint(bid: Bid, first: Bid, vip: Vip) -> Complaint | None:
             f" and decides that the owner of {vip.lead} owns it" if vip.lead is not None else " and decides its owner"
         )
         why = (
-            f"{first.name} also has {vip.address},{owner}; {bid.vip.lead} may have another owner: give both Services "
-            "the same first IPv4 address, or different IPv6 addresses"
+            f"{first.name} also has {vip.address},{owner}; this Service's {bid.vip.lead} may have another owner: "
+            "give both Services the same first IPv4 address, or different IPv6 addresses"
         )
         return Complaint("VIPPairDivided", why)
     return None

@@ -522,7 +522,8 @@ Global___Config: _TypeAlias = Config  # noqa: Y015
 class Lease(_message.Message):
     """The lease by which this node may answer for elected VIPs; the kernel checks for every frame that it has not ended.
     In a large cluster it is longer than configured, so that the renewals of all nodes together stay few.
-    While a node is bound to a voucher, or holds and claims nothing, its lease is longer than this one.
+    This is the ordinary lease: the real one is longer while a node is bound to a voucher, or neither holds nor claims a
+    VIP.
     """
 
     DESCRIPTOR: _descriptor.Descriptor

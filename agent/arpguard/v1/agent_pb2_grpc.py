@@ -107,8 +107,8 @@ class AgentServiceServicer:
 
     def ListVips(self, request, context):
         """The guarded VIPs, one item for each VIP and link, ordered by link and address. Read back from the kernel's maps.
-        The agent reuses an answer for identical requests: for ten times as long as the answer took to make, which is about
-        a third of a second for a page of 1000.
+        The agent reuses an answer for identical requests, for ten times as long as it took to compute the answer: a page of
+        1000 is reused for about a third of a second.
         INVALID_ARGUMENT  page_size, page_token, link or kind is wrong; the message names the field
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

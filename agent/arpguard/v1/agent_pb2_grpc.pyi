@@ -51,8 +51,8 @@ class AgentServiceStub:
     """
     ListVips: _grpc.UnaryUnaryMultiCallable[_agent_pb2.ListVipsRequest, _agent_pb2.ListVipsResponse]
     """The guarded VIPs, one item for each VIP and link, ordered by link and address. Read back from the kernel's maps.
-    The agent reuses an answer for identical requests: for ten times as long as the answer took to make, which is about
-    a third of a second for a page of 1000.
+    The agent reuses an answer for identical requests, for ten times as long as it took to compute the answer: a page of
+    1000 is reused for about a third of a second.
       INVALID_ARGUMENT  page_size, page_token, link or kind is wrong; the message names the field
     """
     GetVip: _grpc.UnaryUnaryMultiCallable[_agent_pb2.GetVipRequest, _agent_pb2.GetVipResponse]
@@ -114,8 +114,8 @@ class AgentServiceAsyncStub(AgentServiceStub):
     """
     ListVips: _aio.UnaryUnaryMultiCallable[_agent_pb2.ListVipsRequest, _agent_pb2.ListVipsResponse]  # type: ignore[assignment]
     """The guarded VIPs, one item for each VIP and link, ordered by link and address. Read back from the kernel's maps.
-    The agent reuses an answer for identical requests: for ten times as long as the answer took to make, which is about
-    a third of a second for a page of 1000.
+    The agent reuses an answer for identical requests, for ten times as long as it took to compute the answer: a page of
+    1000 is reused for about a third of a second.
       INVALID_ARGUMENT  page_size, page_token, link or kind is wrong; the message names the field
     """
     GetVip: _aio.UnaryUnaryMultiCallable[_agent_pb2.GetVipRequest, _agent_pb2.GetVipResponse]  # type: ignore[assignment]
@@ -186,8 +186,8 @@ class AgentServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_agent_pb2.ListVipsResponse, _abc.Awaitable[_agent_pb2.ListVipsResponse]]:
         """The guarded VIPs, one item for each VIP and link, ordered by link and address. Read back from the kernel's maps.
-        The agent reuses an answer for identical requests: for ten times as long as the answer took to make, which is about
-        a third of a second for a page of 1000.
+        The agent reuses an answer for identical requests, for ten times as long as it took to compute the answer: a page of
+        1000 is reused for about a third of a second.
           INVALID_ARGUMENT  page_size, page_token, link or kind is wrong; the message names the field
         """
 

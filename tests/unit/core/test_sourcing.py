@@ -488,7 +488,7 @@ def test_service_of_another_namespace_leads_no_ipv6_address():
 
     assert collected.vips[VIP6].lead is None
     (problem,) = collected.problems
-    assert f"also has {VIP6}, and decides its owner; {OTHER} may have another owner" in problem
+    assert f"also has {VIP6}, and decides its owner; this Service's {OTHER} may have another owner" in problem
 
 
 def test_services_that_share_the_ipv4_address_all_go_with_it():
@@ -508,7 +508,10 @@ def test_ipv6_address_that_is_shared_goes_with_the_first_services_and_the_other_
     assert leads(collected) == {VIP: None, OTHER: None, VIP6: VIP}
     assert reasons(collected) == [("two", "VIPPairDivided")]
     (problem,) = collected.problems
-    assert f"also has {VIP6}, and decides that the owner of {VIP} owns it; {OTHER} may have another owner" in problem
+    assert (
+        f"also has {VIP6}, and decides that the owner of {VIP} owns it; this Service's {OTHER} may have another owner"
+        in problem
+    )
 
 
 def test_ipv6_address_goes_with_the_one_service_that_has_both_families():
