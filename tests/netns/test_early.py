@@ -163,7 +163,7 @@ def test_where_an_agent_runs_or_has_run_nothing_is_changed(pair, agent):
     kept(agent)
     assert early(pair, agent) == f"nothing to do: an agent is running on this node (it uses {agent.pin_dir})"
     agent.kill(signal.SIGTERM)
-    assert early(pair, agent).startswith(f"{HAS_RUN} (its ")
+    assert early(pair, agent).startswith(f"{HAS_RUN} (the guard's programs ")
     pair.node.netns.batch([f"addr add {vip}/32 dev lo" for vip in (OWNED, NEW)])
     with a_wire(pair.client) as wire:
         assert [wire.who(vip, OWN) for vip in (OWNED, NEW)] == [[M], []]
@@ -194,7 +194,7 @@ def test_the_guard_of_an_agent_that_is_gone_stays_whatever_became_of_its_maps(pa
     with a_wire(pair.client) as wire:
         assert wire.who(OWNED, OWN) == []
         damage(guard)
-        assert early(pair, guard).startswith(f"{HAS_RUN} (its ")
+        assert early(pair, guard).startswith(f"{HAS_RUN} (the guard's programs ")
         assert wire.who(OWNED, OWN) == []
 
 
