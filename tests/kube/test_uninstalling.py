@@ -78,7 +78,8 @@ def test_agents_that_clean_up_leave_nothing_to_tell(api, uninstall):
 
     assert (code, err) == (0, "DaemonSet arpguard/arpguard: waiting for its Pods to end\n")
     assert out.startswith(
-        "the agents are gone; removed 0 Leases that they left\nnow delete the rest of arpguard as you installed it: helm uninstall"
+        "the agents are gone; removed 0 Leases that they left\n"
+        "now delete the rest of arpguard as you installed it: helm uninstall"
     )
     assert api.ask("GET", f"{DAEMONSETS}/{NAME}").code == 404
 

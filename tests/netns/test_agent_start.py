@@ -357,7 +357,7 @@ def test_missing_capability_exits_3_with_one_line(pair, tmp_path, capabilities, 
 
 
 @pytest.mark.skipif(not Path("/proc/self/ns/time").exists(), reason="no time namespaces (CONFIG_TIME_NS)")
-@pytest.mark.parametrize("offset_s", [-3600, -1, 1, 3600])
+@pytest.mark.parametrize("offset_s", [-60, -1, 1, 3600])  # before the boot there is no time
 def test_f23_agent_whose_boot_clock_is_not_the_kernels_is_refused(pair, tmp_path, offset_s):
     """Fences are compared by the kernel, with its own clock."""
     config = tmp_path / "config.yaml"
