@@ -10,6 +10,7 @@ from arpguard_lab.bench import Bounded, Step
 from arpguard_lab.cluster.bench import KubeBench, Watch, ms, now_ns
 from arpguard_lab.cluster.planned import CRASH_MS
 from arpguard_lab.cluster.pods import Pods
+from arpguard_lab.cluster.topology import KubeAgent
 from arpguard_lab.cluster.vouched import (
     LEASE,
     PATIENCE_S,
@@ -206,10 +207,12 @@ def run_upgrade(bench: KubeBench) -> Iterator[Step]:
     holds. An upgrade to programs with other maps silences a node's VIPs for a moment, as its entries are written again.
     """
     before = os.environ.get(VERSION_BEFORE, "")
-    for host in bench.nodes:
-        bench.agent(host).code = before
     if before:  # that version need not know the setting
         bench.configure(bench.config(lease=""))
+    for host in bench.nodes:
+        bench.agent(host).code = before
+        if before:
+            _configure_before(bench.agent(host), bench.config(lease=""))
     pods = Pods(bench)
     until_all_publish(bench)
     bench.set_out(*VIPS)
@@ -237,6 +240,12 @@ def run_upgrade(bench: KubeBench) -> Iterator[Step]:
         pods.replace(last)
         bound_s = until_bound(bench)
     yield judge(bench, watch, f"{last.name} vouches, too", bound_after_s=bound_s)
+
+
+def _configure_before(agent: KubeAgent, text: str) -> None:
+    """Gives an agent of an older version settings that this version knows."""
+    own = [line for line in agent.own_settings.splitlines() if not line.startswith("keepalived:")]
+    agent.config.write_text("\n".join([*own, text]), encoding="utf-8")
 
 
 def _hardly_lost(bench: KubeBench, watch: Watch, text: str, **facts: object) -> Step:

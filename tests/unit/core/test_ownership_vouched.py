@@ -842,13 +842,14 @@ def test_nothing_is_revoked_while_the_agent_parts():
 @pytest.mark.parametrize(
     ("bound", "lived_s", "early", "waited_s", "probes"),
     [
-        (True, 1, False, 0.1, False),
-        (True, 1, False, 5, True),
+        (True, 1, True, 0.1, False),
+        (True, 1, True, 5, True),
+        (True, 1, False, 0.1, True),
         (True, 60, False, 0.1, True),
         (True, 60, True, 0.1, False),
         (False, 1, True, 0.1, True),
     ],
-    ids=["early", "early, and long ago", "after its lease", "early, and not seen to renew", "not bound"],
+    ids=["early", "early, and long ago", "seen late", "after its lease", "early, and not seen to renew", "not bound"],
 )
 def test_nobody_is_looked_for_who_has_a_vip_that_a_node_has_answered_for_until_now(
     bound, lived_s, early, waited_s, probes

@@ -20,7 +20,7 @@ class Peer:
     `retry_ns`: not to retry before then; `lease_ns`: what the last seen version publishes, `longest_ns`: what any
     version did, of this object or of one before. `object_since_ns`: when this object (its uid) was first seen;
     `epochs`: those of its versions that were seen. `renewed`: a write of it was seen; a heartbeat that was only found
-    may be months old. `ended_early`: it was revoked while it was bound to its voucher, long before its lease was over.
+    may be months old. `ended_early`: it was revoked while it was bound, by its voucher's word or for that one's end.
     """
 
     known: Heartbeat | None
@@ -49,15 +49,11 @@ class Peer:
             self.epochs.append(heartbeat.epoch)
         before = self.known
         self.renewed = before is not None and heartbeat is not None
-        self.ended_early = heartbeat is not None and self._is_early(heartbeat, now_ns)
+        was_bound = before is not None and before.bound
+        self.ended_early = was_bound and heartbeat is not None and heartbeat.instance == "" and heartbeat.early
         self.known, self.since_ns, self.as_of_ns = heartbeat, now_ns, None
         self.lease_ns = heartbeat.duration_ns if heartbeat else max(self.lease_ns, MISSING_NS)
         self.longest_ns = max(self.longest_ns, heartbeat.duration_ns if heartbeat else 0)
-
-    def _is_early(self, heartbeat: Heartbeat, now_ns: int) -> bool:
-        """Whether it revokes a bound node before its lease is over. An agent of before does not say so."""
-        was_bound = self.known is not None and self.known.bound
-        return was_bound and heartbeat.instance == "" and (heartbeat.early or now_ns < self.since_ns + self.lease_ns)
 
     def was_read_since(self, moment_ns: int) -> bool:
         """Whether a read after that found it as it is known. The same moment is not after: a clock may be coarse."""
