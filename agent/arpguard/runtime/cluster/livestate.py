@@ -154,9 +154,10 @@ class LiveState:
         return self._owner_by_claim(vip, is_heard=is_heard)
 
     def _owner_by_claim(self, vip: Address, *, is_heard: bool) -> KnownOwner:
+        """Another node has what it claimed until its epoch ends, however silent its heartbeat seems from here."""
         holder = self.member.holder(vip)
-        is_valid = holder.void is False and holder.alive
         is_mine = holder.node == self._node
+        is_valid = holder.void is False and (holder.alive or not is_mine)
         return KnownOwner(
             node=holder.node if is_valid else "",
             is_sure=is_heard and holder.void is not None and (is_valid or not is_mine),
