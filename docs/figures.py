@@ -42,7 +42,7 @@ from arpguard.core import (
 from arpguard.core.checkup import picture
 from arpguard.core.ownership import peer, steps, sweeping
 from arpguard.core.ownership.lease import RENEWALS_IN_BOUND_LEASE
-from arpguard.core.vouching import profiles, trials, voucher
+from arpguard.core.vouching import profiles, seeking, trials, voucher
 from arpguard.dataplane import build, layout, prober
 from arpguard.kube import clustersecret
 from arpguard.kube.reflector import DEFAULT_PACE
@@ -154,6 +154,7 @@ def _of_vouching() -> dict[str, str]:
         "ring-check": _span(lease_ns // sweeping.SWEEPS_IN_BOUND_LEASE),
         "reads-ring": f"{2 * sweeping.SWEPT * NS_PER_S / lease_ns:.2f} times",
         "trials-most": f"{trials.MOST_NODES}",
+        "proof": f"{seeking.PROOF_NS / NS_PER_S:g} s",
         "clocks": f"{trials.CLOCKS_PER_MILLE / 10:g} %",
         "spin": _milliseconds(1000 * spinning.SPIN_US),
         "farewell": _milliseconds(loop.FAREWELL_NS),

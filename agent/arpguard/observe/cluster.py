@@ -229,7 +229,8 @@ CLUSTER: tuple[spec.Spec[ClusterLook], ...] = (
         "arpguard_voucher_isolated",
         "1 while no node that this node has sought as its voucher hears this node, although this node reaches the API "
         "server and other nodes have vouchers; else 0",
-        "when it is 1: clients probably cannot reach this node, which hands its VIPs over",
+        "when it is 1: clients may be unable to reach this node's VIPs, unless a switch just drops the EtherType of "
+        "vouching",
         _of_vouching(lambda vouching: vouching.isolated),
     ),
     spec.Histogram(

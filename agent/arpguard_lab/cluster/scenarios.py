@@ -170,6 +170,10 @@ SCENARIOS: dict[str, KubeScenario] = {
         "the owner's LAN is dead, its link up: another node answers within 3 s",
         vouched_deaths.run_lan_dead,
     ),
+    "voucher-deaf": _vouching(
+        "an owner's voucher receives nothing: the owner keeps its VIPs",
+        vouched_deaths.run_voucher_deaf,
+    ),
     "lan-mute": _vouching(
         "the owner hears the LAN, but is not heard: another answers within 3 s",
         vouched_deaths.run_lan_mute,

@@ -198,6 +198,25 @@ def run_lan_dead(bench: KubeBench) -> Iterator[Step]:
     yield deaths.verdict("a dead LAN, and its end", _LAN_MS)
 
 
+def run_voucher_deaf(bench: KubeBench) -> Iterator[Step]:
+    """An owner's voucher receives nothing any more: it hands its VIPs over, and the owner keeps those that it has."""
+    yield from begin(bench)
+
+    with bench.watch(VIPS) as watch:
+        owner = an_owner(bench)
+        victim = voucher_of(bench, owner)
+        kept = [address for host in bench.others(victim) for address in bench.owned(VIPS, host)]
+        owners = bench.who(*kept)
+
+        text = f"{victim.name}, the voucher of {owner.name}, receives nothing"
+        yield Deaths(bench, watch).fall_silent(text, victim, partial(bench.lab.deafen, victim.port))
+        time.sleep(_AFTER_S)
+        stayed = bench.who(*kept) == owners
+        bench.lab.restore(victim.port)
+
+    yield none_lost(bench, watch, "the others keep their VIPs, and lose no request", kept, stayed=stayed)
+
+
 def run_lan_mute(bench: KubeBench) -> Iterator[Step]:
     """The switch drops what the owner sends, which hears all others: it owns no VIP until others hear it again."""
     yield from begin(bench)

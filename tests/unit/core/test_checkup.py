@@ -618,6 +618,18 @@ def test_another_host_that_alone_answers_for_a_vip_of_this_node_is_bad(fields):
     assert found.seen.endswith(f"but the owner is this node's eth0 ({MAC})")
 
 
+def test_another_link_of_this_node_may_answer_for_a_vip_of_this_node():
+    quiet = sysctls(arp_ignore=1)
+    scene = picture(BOUND, ETH0, ETH1, sysctls=quiet, wire=heard(ETH1.mac), **OF_THIS_NODE)
+    assert all("but the owner is" not in finding.seen for finding in said("vip-on-wire", scene))
+
+
+def test_another_program_may_answer_for_a_vip_that_is_delegated_to_it():
+    config_of = config(f"vips: [{{address: {VIP}, owner: {{node: node-1, delegated: true}}}}]")
+    scene = picture(BOUND, ETH0, sysctls=sysctls(arp_ignore=1), wire=heard(OTHER), config=config_of)
+    assert grade("vip-on-wire", scene) == "ok"
+
+
 @pytest.mark.parametrize(
     ("owner", "fix"),
     [

@@ -236,6 +236,18 @@ def test_a_node_notes_whether_its_voucher_pinged_it_and_did_not_hear_it(pinged, 
     assert (naming.unbinds, naming.unheard) == (1, unheard)
 
 
+def test_a_node_that_stood_still_until_its_vouchers_fence_does_not_count_as_unheard():
+    """The pings that waited meanwhile come before the first grant."""
+    bench = a_bound(fence_s=2)
+    bench.term = replace(bench.term, unheard=True)
+    bench.now += 3 * S
+
+    bench.pass_time(0)
+
+    naming = bench.core.heartbeat.naming
+    assert (naming.unbinds, naming.unheard) == (1, False)
+
+
 def test_a_node_that_has_another_voucher_to_name_does_so_at_once():
     bench = a_bound(fence_s=2)
     bench.held = (WriteHeartbeat,)

@@ -12,6 +12,7 @@ from arpguard.core.vouching.ring import vouchers_for
 from arpguard.core.vouching.seeking import (
     LONGEST_UNBOUND_NS,
     MANY,
+    PROOF_NS,
     REVOKED_NS,
     SHUN_NS,
     UNACCEPTED_NS,
@@ -32,7 +33,7 @@ from arpguard.core.vouching.trials import (
     on_trial,
     trial_term,
 )
-from arpguard.core.vouching.voucher import Exchange, TermReport
+from arpguard.core.vouching.voucher import REPORT_NS, Exchange, TermReport
 from arpguard.units import NS_PER_MS, NS_PER_S
 
 S = NS_PER_S
@@ -324,45 +325,65 @@ def test_a_node_that_waits_may_be_isolated():
 # ---- doubts ----
 
 
-def test_a_node_that_was_revoked_while_others_are_bound_is_doubted_until_another_one_accepts_it():
+def unheard(**changes) -> tuple[Seeking, VoucherView]:
+    """A node that un-bound, whose voucher had pinged it and not heard it, while other nodes hear each other."""
     seeking = Seeking(FAST)
-    view = replace(VIEW, choices=(B, C))
+    view = replace(VIEW, choices=(B, C), others_hear=True)
     assert not seeking.decide(replace(view, named=named(B), bound=True), NOW).doubted
 
-    view = replace(view, revocations=1)
+    view = replace(view, **{"unbinds": 1, "unheard": True} | changes)
     plan = seeking.decide(view, NOW)
-    assert (plan.doubted, plan.isolated, plan.seeks, plan.names) == (True, False, "c", None)
+    assert (plan.doubted, plan.names) == (False, None)
+    return seeking, view
+
+
+def test_a_node_that_its_voucher_did_not_hear_is_doubted_unless_a_ping_of_its_own_comes_back_soon():
+    seeking, view = unheard()
+    assert seeking.decide(view, NOW).next_ns == NOW + PROOF_NS
+    assert not seeking.decide(view, NOW + PROOF_NS - 1).doubted
+    plan = seeking.decide(view, NOW + PROOF_NS)
+    assert (plan.doubted, plan.seeks, plan.next_ns) == (True, "c", NOW + PROOF_NS + REPORT_NS)
+
+    seeking, view = unheard()
+    assert not seeking.decide(replace(view, heard_ns=NOW + 1), NOW + PROOF_NS).doubted
+    assert not seeking.decide(view, NOW + 2 * PROOF_NS).doubted
+
+
+@pytest.mark.parametrize(
+    "shown", [{"heard_ns": NOW + S}, {"choices": (B, accepted(C))}, {"named": named(C), "bound": True}], ids=str
+)
+def test_a_node_is_doubted_until_another_one_shows_that_it_hears_it(shown):
+    seeking, view = unheard()
+    assert seeking.decide(replace(view, heard_ns=NOW), NOW + PROOF_NS).doubted
+
+    assert not seeking.decide(replace(view, **shown), NOW + 10 * S).doubted
+    assert not seeking.decide(view, NOW + 11 * S).doubted
+
+
+@pytest.mark.parametrize(
+    "changes", [{"unheard": False}, {"others_hear": False}, {"unbinds": 0, "revocations": 1}], ids=str
+)
+def test_a_node_is_not_doubted_without_evidence_against_it(changes):
+    seeking, view = unheard(**changes)
+
+    assert not seeking.decide(view, NOW + PROOF_NS).doubted
+    assert not seeking.decide(replace(view, others_hear=True), NOW + 2 * PROOF_NS).doubted
+
+
+def test_a_doubted_node_is_tested_even_while_it_may_name_no_voucher():
+    seeking, view = unheard(revocations=1)
+    assert seeking.decide(view, NOW + PROOF_NS).seeks == "c"
 
     tested = replace(view, choices=(B, accepted(C)))
-    assert seeking.decide(tested, NOW + S) == VoucherPlan(next_ns=NOW + REVOKED_NS)
-    assert seeking.decide(tested, NOW + 2 * S) == VoucherPlan(next_ns=NOW + REVOKED_NS)
-    assert seeking.decide(tested, NOW + REVOKED_NS).seeks == "b"
+    assert seeking.decide(tested, NOW + 10 * S) == VoucherPlan(next_ns=NOW + REVOKED_NS)
+    assert seeking.decide(tested, NOW + 11 * S) == VoucherPlan(next_ns=NOW + REVOKED_NS)
 
 
-@pytest.mark.parametrize("unheard", [True, False])
-def test_a_node_that_un_bound_is_doubted_if_its_voucher_pinged_it_and_did_not_hear_it(unheard):
-    seeking = Seeking(FAST)
-    seeking.decide(replace(VIEW, named=named(B), bound=True), NOW)
-
-    plan = seeking.decide(replace(VIEW, unbinds=1, unheard=unheard), NOW)
-    assert plan.doubted is unheard
-
-
-def test_a_node_is_not_doubted_where_no_other_node_is_bound():
-    seeking = Seeking(FAST)
-    seeking.decide(replace(VIEW, choices=(B, C), named=named(B), bound=True), NOW)
-
-    plan = seeking.decide(replace(VIEW, choices=(B, C), revocations=1, others_bound=False), NOW)
-    assert plan == VoucherPlan(next_ns=NOW + REVOKED_NS)
-
-
-def test_a_node_that_is_isolated_is_doubted_and_one_that_is_bound_is_not():
-    seeking, view = Seeking(FAST), replace(VIEW, choices=(B, C))
+def test_a_node_that_is_isolated_may_never_have_been_heard_and_is_not_doubted():
+    seeking, view = Seeking(FAST), replace(VIEW, choices=(B, C), others_hear=True)
     plans = [seeking.decide(view, NOW + count * UNACCEPTED_NS) for count in range(3)]
-    assert [(plan.isolated, plan.doubted) for plan in plans] == [(False, False), (False, False), (True, True)]
 
-    plan = seeking.decide(replace(view, named=named(B), bound=True), NOW + 3 * UNACCEPTED_NS)
-    assert (plan.isolated, plan.doubted) == (False, False)
+    assert [(plan.isolated, plan.doubted) for plan in plans] == [(False, False), (False, False), (True, False)]
 
 
 # ---- trials ----

@@ -305,7 +305,7 @@ def _answered(
             *_to_one(picture, vip, link, here=here),
         )
 
-    owner = _owners_mac(picture, vip, link)
+    owner = _owners_mac(picture, vip, link, macs)
     if owner is not None and macs and owner not in macs:
         return bad(
             f"{seen}, but the owner is {_who(owner, names)}",
@@ -354,17 +354,25 @@ def _to_one(picture: Picture, vip: Address, link: Link, *, here: bool) -> tuple[
     return "run the guard on every node that answers, or remove the address from the hosts that should not have it", ()
 
 
-def _owners_mac(picture: Picture, vip: Address, link: Link) -> MacAddress | None:
+def _owners_mac(picture: Picture, vip: Address, link: Link, macs: tuple[MacAddress, ...]) -> MacAddress | None:
     """Where the owner's MAC is known: from the configuration or the guard."""
     known, cover = picture.vips.get(vip), picture.cover(vip, link)
     if known is not None and known.owner.mac is not None:
         return known.owner.mac
-    is_own = cover.kind is Kind.OWNED if cover else known is not None and not picture.is_of_others(vip)
-    if is_own:
-        return link.mac
+    if _is_own(picture, vip, link):
+        own = {each.mac for each in picture.surroundings.links}
+        return next((mac for mac in macs if mac in own), link.mac)  # perhaps by another link of this node
     if cover is None or cover.kind not in (Kind.FOREIGN, Kind.EXTERNAL) or cover.entry.owner_mac.is_zero:
         return None
     return cover.entry.owner_mac
+
+
+def _is_own(picture: Picture, vip: Address, link: Link) -> bool:
+    """Whether this node's kernel or guard is to answer, and no other program."""
+    cover, known = picture.cover(vip, link), picture.vips.get(vip)
+    if cover is not None:
+        return cover.kind is Kind.OWNED
+    return known is not None and not picture.is_of_others(vip) and not known.owner.delegated
 
 
 def _is_the_clusters(picture: Picture, vip: Address) -> bool:

@@ -53,6 +53,7 @@ class Naming:
         self._wished: NamedVoucher | None = None  # without a term
         self._adopts = adopts
         self._lapsing = False
+        self._lapsed_unheard = False  # when that began
         self._sent: NamedVoucher | None = None
         self._says_bound = False  # the heartbeat, or the renewal under way
 
@@ -108,7 +109,7 @@ class Naming:
     def _show(self, voucher: NamedVoucher | None, epoch: str, now_ns: int) -> list[Effect]:
         if voucher != self.named and (self._lapsing or self.is_behind):
             self.unbinds += 1
-            self.unheard = self._lapsing and self.kernel.unheard and now_ns <= self.kernel.fence_ns + PROMPT_NS
+            self.unheard = self._lapsing and self._lapsed_unheard and now_ns <= self.kernel.fence_ns + PROMPT_NS
             self._lapsing = self.is_behind = False
             self._wished = None if _identity(self.named) == self._wished else self._wished
         self.named = voucher
@@ -158,7 +159,10 @@ class Naming:
         self._since_ns = now_ns if self._since_ns is None else self._since_ns
 
         due_ns = seen.fence_ns - SPARE_NS if seen.bound else self._since_ns + UNBOUND_NS
-        self._lapsing = now_ns >= due_ns
+        is_over, was_over = now_ns >= due_ns, self._lapsing
+        if is_over and not was_over:  # late pings of a node that stood still came after the fence
+            self._lapsed_unheard = seen.unheard and now_ns < seen.fence_ns
+        self._lapsing = is_over
         self._look_ns = due_ns if seen.bound and not self._lapsing else now_ns + LOOK_NS
 
 

@@ -11,9 +11,11 @@
 | it un-bound MANY times in RECENT_NS         | none for a minute, ever longer                                      |
 | it was revoked, and its kernel was bound    | none for ten minutes, ever longer: it lived, so that was a mistake  |
 | MANY failed in a row, and others have one   | it is isolated until it is accepted, which is reported              |
-| it was revoked, un-bound unheard, isolated  | it is doubted until it is accepted: others are preferred as owners  |
+| it un-bound, and its voucher pinged it, but | it is doubted, unless a ping of its own comes back within PROOF_NS, |
+| did not hear it, while others are bound     | until one does, or a node accepts it: others are better owners      |
 
-A doubted node is tested even while it may name no voucher, so that it is not doubted for longer than it has to be.
+A voucher that does not hear is either deaf itself, or without a right to grant (V16), or this node's frames get lost. A
+pong to a ping of this node shows that they do not. A doubted node is tested even while it may name no voucher.
 
 Naming a voucher costs a write: nothing here asks for more than one in a few seconds.
 """
@@ -24,11 +26,13 @@ from dataclasses import dataclass, replace
 from arpguard.core.ownership.records import NamedVoucher
 from arpguard.core.vouching.profiles import PROFILES, SLOW, Profile
 from arpguard.core.vouching.trials import CLEAN_NS, quarantine
+from arpguard.core.vouching.voucher import REPORT_NS
 from arpguard.units import NS_PER_S
 
 MANY = 3
 RECENT_NS = SHUN_NS = 600 * NS_PER_S
 UNACCEPTED_NS = 3 * CLEAN_NS
+PROOF_NS = 3 * REPORT_NS // 2  # a voucher's process reports what it hears once in REPORT_NS
 UNBOUND_NS, LONGEST_UNBOUND_NS = 60 * NS_PER_S, 3600 * NS_PER_S
 REVOKED_NS, LONGEST_REVOKED_NS = 600 * NS_PER_S, 86_400 * NS_PER_S
 
@@ -58,8 +62,9 @@ class VoucherView:
     """What a decision depends on. `choices`: in order of preference (`ring`), empty if no node may be named.
 
     `node`: this one. `named`, `bound`: as the heartbeat and the kernel are. `unbinds`, `revocations`: how often that
-    happened so far, and `unheard` of the last un-bind (`Naming`). `others_bound`: some node besides has a
-    voucher. While the API server does not take this node's renewals, nothing is decided.
+    happened so far, and `unheard` of the last un-bind (`Naming`). `heard_ns`: when a ping of this node last came back.
+    `others_bound`: some node besides has a voucher; `others_hear`: one on this segment, by another node than this.
+    While the API server does not take this node's renewals, nothing is decided.
     """
 
     choices: tuple[VoucherChoice, ...]
@@ -69,15 +74,17 @@ class VoucherView:
     unbinds: int = 0
     unheard: bool = False
     revocations: int = 0
+    heard_ns: int = 0
     others_bound: bool = False
+    others_hear: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class VoucherPlan:
     """Which node to seek ("": none), and which to name. `next_ns`: when to ask again at the latest.
 
-    `isolated`: no node on its segment hears this node, which is reported. `doubted`: that may be so, and others are
-    heard: any other node is a better owner.
+    `isolated`: no node on its segment hears this node, which is reported and moves no VIP. `doubted`: other nodes may
+    not hear this one: any other node is a better owner.
     """
 
     seeks: str = ""
@@ -102,7 +109,7 @@ class Seeking:
         self._unbound_ns: deque[int] = deque(maxlen=MANY)
         self._shunned_ns: dict[tuple[str, str], int] = {}
         self._failed: set[str] = set()  # in a row
-        self._unproven = False  # it was revoked, or un-bound unheard, and no node has heard it since
+        self._unheard_ns: int | None = None  # when it un-bound unheard, and no node has shown to hear it since
         self._sought = ""
         self._sought_ns = 0
         self._unsteady = quarantine(UNBOUND_NS, LONGEST_UNBOUND_NS, clean_ns)
@@ -111,8 +118,11 @@ class Seeking:
     def decide(self, view: VoucherView, now_ns: int) -> VoucherPlan:
         """Whom to seek or to name now."""
         self._note(view, now_ns)
-        plan = self._plan(view, now_ns)
-        return replace(plan, isolated=self._is_isolated(view), doubted=self._is_doubted(view))
+        plan = replace(self._plan(view, now_ns), isolated=self._is_isolated(view), doubted=self._is_doubted(now_ns))
+        if self._unheard_ns is None:
+            return plan
+        look_ns = max(now_ns + REPORT_NS, self._unheard_ns + PROOF_NS) if plan.doubted else self._unheard_ns + PROOF_NS
+        return replace(plan, next_ns=look_ns if plan.next_ns is None else min(plan.next_ns, look_ns))
 
     def _plan(self, view: VoucherView, now_ns: int) -> VoucherPlan:
         pause_ns = max(self._unsteady.until_ns, self._mistaken.until_ns)
@@ -120,7 +130,7 @@ class Seeking:
         if view.named is not None and self._stays(view.named, view, now_ns, pauses=pauses):
             return VoucherPlan(names=view.named)
 
-        if pauses and not self._is_doubted(view):
+        if pauses and self._unheard_ns is None:
             self._sought = ""
             return VoucherPlan(next_ns=pause_ns)
         return self._seek(view, now_ns, pause_ns)
@@ -130,25 +140,27 @@ class Seeking:
         if view.unbinds > self._unbinds:
             self._fail(self._voucher, now_ns)
             self._unbound_ns.append(now_ns)
-            self._unproven |= view.unheard
+            if view.unheard and view.others_hear:
+                self._unheard_ns = now_ns
             if len(self._unbound_ns) == MANY and now_ns - self._unbound_ns[0] <= RECENT_NS:
                 self._unbound_ns.clear()
                 self._unsteady.begin(now_ns)
         if view.revocations > self._revocations:
             self._fail(self._voucher, now_ns)
             self._mistaken.begin(now_ns)
-            self._unproven = True
         self._unbinds, self._revocations = view.unbinds, view.revocations
 
         if view.named is not None:
             self._voucher = (view.named.node, view.named.instance)
         if view.bound:
             self._prove()
+        if self._unheard_ns is not None and view.heard_ns > self._unheard_ns:
+            self._unheard_ns = None
 
     def _prove(self) -> None:
         """Another node hears this one."""
         self._failed.clear()
-        self._unproven = False
+        self._unheard_ns = None
 
     def _fail(self, key: tuple[str, str], now_ns: int) -> None:
         self._failed.add(key[0])
@@ -218,6 +230,6 @@ class Seeking:
         needed = min(MANY, max(2, len(view.choices)))
         return len(self._failed) >= needed and view.others_bound
 
-    def _is_doubted(self, view: VoucherView) -> bool:
-        """Whether others may not hear this node, while they hear each other."""
-        return self._is_isolated(view) or (self._unproven and view.others_bound)
+    def _is_doubted(self, now_ns: int) -> bool:
+        """Whether others may not hear this node: one did not, and nothing shows that any does."""
+        return self._unheard_ns is not None and now_ns >= self._unheard_ns + PROOF_NS

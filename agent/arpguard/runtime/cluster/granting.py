@@ -80,6 +80,7 @@ class Granting:
         self._reports: dict[int, TermReport] = {}
         self.priority: Priority | None = None
         self.decided = 0
+        self.heard_ns = 0  # when a ping last came back
         self.gaps = Gaps()
 
     def close(self) -> None:
@@ -234,6 +235,8 @@ class Granting:
 
         if news.report is not None:
             self._reports[news.number] = news.report
+            if news.report.last is not None:
+                self.heard_ns = max(self.heard_ns, news.report.last.back_ns)
         if news.phase is Phase.DECIDED:
             self._decided(news.number, adopted.term)
         elif news.phase in (Phase.NO_LINK, Phase.REFUSED):

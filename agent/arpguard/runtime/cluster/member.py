@@ -151,18 +151,13 @@ class Membership:
             yield
 
     def _look_around(self, now_ns: int) -> None:
-        """Updates the members, and which VIPs each may own."""
+        """Updates which nodes are alive, and which links this node trusts."""
         alive = self._ownership.peers.heard(now_ns) | {self._me}
         changed, self.alive = alive ^ self.alive, alive
         if changed:
             self._standings.holders.changed(self._standings.holders.held_by(changed))
 
-        others = self._links_of_others()
-        self._links.believe_in_need(others, alive)
-        around = dict(self._cluster.nodes), {**others, self._me: self._links.now()}, alive, self._vouching.doubted
-        if around != self._around:  # seldom: most values are the same objects, so this compares a thousand at once
-            self._around = around
-            self.members = members_of(*around)
+        self._links.believe_in_need(self._links_of_others(), alive)
 
     def _links_of_others(self) -> dict[str, Links]:
         return {heartbeat.node: heartbeat.links for heartbeat in self._ownership.peers.heartbeats}
@@ -181,6 +176,12 @@ class Membership:
 
     def _elect(self, election: Election, collected: Collected) -> Iterator[None]:
         """Decides in steps. What changes meanwhile counts in the next decision."""
+        links = {**self._links_of_others(), self._me: self._links.now()}
+        around = dict(self._cluster.nodes), links, self.alive, self._vouching.doubted
+        if around != self._around:  # seldom: most values are the same objects, so this compares a thousand at once
+            self._around = around
+            self.members = members_of(*around)
+
         yield from election.sit_down(collected.vips, self.members, boot_ns())
         yield from self._standings.holders.look(boot_ns())
         yield from election.look(self._standings.holders.alive(self.alive), boot_ns(), collected.undecided)

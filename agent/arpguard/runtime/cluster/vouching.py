@@ -110,8 +110,7 @@ class Vouching:
             found = meeting_point(self._here.kernel.state.links, self._ownership.peers.links(naming.named.node))
             self._met_on = found[0].name if found else ""
 
-        bound_to = (other.voucher.node for other in others.values() if other.bound and other.voucher)
-        others_bound = any(node != self._here.node for node in bound_to)
+        others_bound = any(self._is_bound_elsewhere(other) for other in others.values())
         next_ns = self._hearing.look(naming.unbinds, self._met_on, others_bound=others_bound, now_ns=now_ns)
         if self._links.deaf != self._hearing.deaf:
             self._links.deaf = self._hearing.deaf
@@ -161,8 +160,14 @@ class Vouching:
             unbinds=naming.unbinds,
             unheard=naming.unheard,
             revocations=naming.revocations,
+            heard_ns=self._granting.heard_ns,
             others_bound=any(other.bound for other in others.values()),
+            others_hear=any(self._is_bound_elsewhere(others[choice.node]) for choice in choices),
         )
+
+    def _is_bound_elsewhere(self, other: Heartbeat) -> bool:
+        """Whether a node is bound to another one than this."""
+        return other.bound and other.voucher is not None and other.voucher.node != self._here.node
 
     def _is_left(self, named: NamedVoucher | None) -> bool:
         """Whether the voucher takes no part any more: its agent ends, and says so before it does (V11)."""
@@ -235,15 +240,15 @@ class Vouching:
                 f"vouching: nothing arrives over {self._hearing.deaf}, while other nodes hear each other, so this "
                 "node hands over its VIPs: check the link and the switch"
             )
-        if self._plan.doubted and not self._plan.isolated:
+        if self._plan.doubted:
             yield (
-                "vouching: the voucher did not hear this node's frames; other nodes are preferred as owners of VIPs "
-                "until one of them hears this node again"
+                "vouching: other nodes do not hear this node's frames, although it hears theirs; handing over this "
+                "node's VIPs until a node hears it again; check the link and the switch"
             )
-        if self._plan.isolated:
+        elif self._plan.isolated:
             yield (
-                "vouching: no other node on the segment hears this one, although it reaches the API server; handing "
-                "over this node's VIPs; check the link and the switch"
+                "vouching: no other node on the segment hears this one, although it reaches the API server: check its "
+                "link and the switch"
             )
 
         unheard = [each.node for each in vouched if _is_unheard(each, boot_ns())]
