@@ -123,6 +123,7 @@ class Store:
     """The API server's Leases, by its journal."""
 
     heartbeats: dict[str, Json] = field(default_factory=dict)
+    last: dict[str, Json] = field(default_factory=dict)  # the same, with those that were deleted
     claims: dict[str, Json] = field(default_factory=dict)
     versions: dict[str, Stored] = field(default_factory=dict)
     claim_of: dict[str, Json] = field(default_factory=dict)  # by version
@@ -354,8 +355,10 @@ class Cluster:
             store.ended[node].add(before["epoch"])
             if found["early"] or (before["bound"] and not found["instance"]):  # agents without vouching say no "early"
                 store.ended_early.add((node, before["epoch"]))
-        if before and any(before[each] != found[each] for each in ("epoch", "instance")):
-            store.over[node, before["epoch"], before["instance"]] = line["at"]
+        last = store.last.get(node)  # a deleted one is over, too, once the next one is there
+        if last and any(last[each] != found[each] for each in ("epoch", "instance")):
+            store.over[node, last["epoch"], last["instance"]] = line["at"]
+        store.last[node] = found
 
     def _claim_stored(self, line: Json, number: int) -> None:
         store, vip, found = self.store, line["vip"], line["found"]
