@@ -74,6 +74,7 @@ command, and after a colon what the test ran or checked.
 Details of the runs of `make neighbours` and `make kernels` are on the pages
 [Among real neighbours](neighbours.md) and [On distribution kernels](kernels.md).
 A version that meets "Needs" but is not listed may work; it was not tried.
+No run had a CNI plugin: arpguard sees only ARP and neighbour discovery on the node's own interfaces.
 """
 _CLI = """# Commands
 
