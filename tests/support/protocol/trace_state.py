@@ -243,10 +243,13 @@ class Cluster:
     # ---- lines of vouchers ----
 
     def _adopted(self, line: Json, number: int) -> None:
+        """It may have been adopted before, and dropped: what was granted then still counts."""
         term, times = line["term"], (line["term"]["d_ns"], line["ns"])
+        known = self.terms.get(term["number"])
         self.terms[term["number"]] = Term(
             line["node"], term["epoch"], *times, number, line["instance"], trial=term["trial"]
         )
+        self.terms[term["number"]].stamp_ns = known.stamp_ns if known else 0
 
     def _granted(self, line: Json, _number: int) -> None:
         term, named = self.terms.get(line["number"]), self.store.named.get(line["number"])
