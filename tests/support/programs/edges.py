@@ -22,7 +22,18 @@ from support.frames.builders import (
     patched,
     the_answer,
 )
-from support.frames.nd_builders import HOP_BY_HOP, NEIGHBOUR_IP6, PAYLOAD_LEN, VIP6, a_header, an_entry6, an_ns
+from support.frames.nd_builders import (
+    HOP_BY_HOP,
+    NEIGHBOUR_IP6,
+    PAYLOAD_LEN,
+    VIP6,
+    a_header,
+    a_solicitation,
+    an_entry6,
+    an_ns,
+    nd_frame,
+    nonce,
+)
 from support.frames.vouch_builders import TERM, a_grant, a_vouching_control, sealed
 from support.programs.prog_run import DROPPED, INGRESS, one_count, passed, sent_back
 from support.programs.user_space import UserPlane
@@ -156,6 +167,7 @@ def check_cost(plane: UserPlane, cost: Cost) -> None:
 
 
 _FIFTH_VERSION, _SEVENTH_VERSION = (patched(an_ns(), 14, octet) for octet in (b"\x50", b"\x70"))
+_TOO_LONG = nd_frame(a_solicitation(dst=VIP6, options=(nonce(bytes(62 * 8 - 2)),)))  # a message of 520 bytes
 _JUMBOGRAM = patched(an_ns(headers=[a_header(HOP_BY_HOP)]), PAYLOAD_LEN, bytes(2))  # Linux takes it for one
 
 
@@ -175,6 +187,7 @@ class Shape:
 SHAPES = {
     "two_tags": Shape(an_arp_request(tags=(VlanTag(0), VlanTag(0)), spa=TESTER_IP), VIP),
     "two_tags_of_a_solicitation": Shape(an_ns(tags=(VlanTag(0), VlanTag(0))), VIP6),
+    "longer_than_is_read": Shape(_TOO_LONG, VIP6),
     "hop_by_hop_and_no_payload_length": Shape(_JUMBOGRAM, VIP6),
     "fifth_version": Shape(_FIFTH_VERSION),
     "seventh_version": Shape(_SEVENTH_VERSION),
