@@ -266,7 +266,7 @@ def test_a_node_that_was_revoked_by_mistake_has_no_voucher_for_long():
     seeking = Seeking(FAST)
     seeking.decide(replace(VIEW, named=named(B), bound=True), NOW)
 
-    view = replace(VIEW, revocations=1, others_bound=False)
+    view = replace(VIEW, revocations=1)
     assert seeking.decide(view, NOW) == VoucherPlan(next_ns=NOW + REVOKED_NS)
     assert seeking.decide(view, NOW + REVOKED_NS).seeks == "b"
 
@@ -274,7 +274,7 @@ def test_a_node_that_was_revoked_by_mistake_has_no_voucher_for_long():
 def test_in_the_lab_waits_are_shorter_by_as_much_as_trials():
     seeking = Seeking(FAST, CLEAN_NS // 20)
     seeking.decide(replace(VIEW, named=named(B), bound=True), NOW)
-    view = replace(VIEW, revocations=1, others_bound=False)
+    view = replace(VIEW, revocations=1)
     assert seeking.decide(view, NOW) == VoucherPlan(next_ns=NOW + REVOKED_NS // 20)
 
     trials = Trials(CLEAN_NS // 20)
@@ -319,7 +319,7 @@ def test_a_node_that_waits_may_be_isolated():
     seeking.decide(view, NOW + UNACCEPTED_NS)
     plan = seeking.decide(replace(view, revocations=1), NOW + 2 * UNACCEPTED_NS)
     assert plan.isolated
-    assert plan.names is None
+    assert plan.seeks == ""
 
 
 # ---- doubts ----
