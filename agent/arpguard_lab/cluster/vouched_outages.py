@@ -207,11 +207,11 @@ def run_upgrade(bench: KubeBench) -> Iterator[Step]:
     holds. An upgrade to programs with other maps silences a node's VIPs for a moment, as its entries are written again.
     """
     before = os.environ.get(VERSION_BEFORE, "")
-    if before:  # that version need not know the setting
-        bench.configure(bench.config(lease=""))
     for host in bench.nodes:
         bench.agent(host).code = before
-        if before:
+    if before:  # that version need not know the setting
+        bench.configure(bench.config(lease=""))
+        for host in bench.nodes:
             _configure_before(bench.agent(host), bench.config(lease=""))
     pods = Pods(bench)
     until_all_publish(bench)

@@ -345,9 +345,8 @@ def _to_somebody(picture: Picture, vip: Address) -> tuple[str, tuple[str, ...]]:
 
 
 def _to_one(picture: Picture, vip: Address, link: Link, *, here: bool) -> tuple[str, tuple[str, ...]]:
-    cover, known = picture.cover(vip, link), picture.vips.get(vip)
-    is_owner = cover.kind is Kind.OWNED if cover else known is not None and not picture.is_of_others(vip)
-    if here and (not is_owner or (picture.snapshot.start and not picture.guards)):
+    cover = picture.cover(vip, link)
+    if here and (not _is_owner(picture, vip, link) or (picture.snapshot.start and not picture.guards)):
         return _to_silence(picture, vip, [link])
     if here and cover and not cover.enforced:
         return _TO_ENFORCE, ()
@@ -359,7 +358,7 @@ def _owners_mac(picture: Picture, vip: Address, link: Link, macs: tuple[MacAddre
     known, cover = picture.vips.get(vip), picture.cover(vip, link)
     if known is not None and known.owner.mac is not None:
         return known.owner.mac
-    if _is_own(picture, vip, link):
+    if _is_owner(picture, vip, link) and (known is None or not known.owner.delegated):
         own = {each.mac for each in picture.surroundings.links}
         return next((mac for mac in macs if mac in own), link.mac)  # perhaps by another link of this node
     if cover is None or cover.kind not in (Kind.FOREIGN, Kind.EXTERNAL) or cover.entry.owner_mac.is_zero:
@@ -367,12 +366,10 @@ def _owners_mac(picture: Picture, vip: Address, link: Link, macs: tuple[MacAddre
     return cover.entry.owner_mac
 
 
-def _is_own(picture: Picture, vip: Address, link: Link) -> bool:
-    """Whether this node's kernel or guard is to answer, and no other program."""
+def _is_owner(picture: Picture, vip: Address, link: Link) -> bool:
+    """Whether this node owns a VIP: by the guard's entry or, without one, by the configuration."""
     cover, known = picture.cover(vip, link), picture.vips.get(vip)
-    if cover is not None:
-        return cover.kind is Kind.OWNED
-    return known is not None and not picture.is_of_others(vip) and not known.owner.delegated
+    return cover.kind is Kind.OWNED if cover else known is not None and not picture.is_of_others(vip)
 
 
 def _is_the_clusters(picture: Picture, vip: Address) -> bool:

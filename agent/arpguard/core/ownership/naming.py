@@ -159,10 +159,10 @@ class Naming:
         self._since_ns = now_ns if self._since_ns is None else self._since_ns
 
         due_ns = seen.fence_ns - SPARE_NS if seen.bound else self._since_ns + UNBOUND_NS
-        is_over, was_over = now_ns >= due_ns, self._lapsing
-        if is_over and not was_over:  # late pings of a node that stood still came after the fence
+        lapses = now_ns >= due_ns
+        if lapses and not self._lapsing:  # a node that stood still looks after the fence, and finds late pings
             self._lapsed_unheard = seen.unheard and now_ns < seen.fence_ns
-        self._lapsing = is_over
+        self._lapsing = lapses
         self._look_ns = due_ns if seen.bound and not self._lapsing else now_ns + LOOK_NS
 
 

@@ -121,7 +121,7 @@ class Seeking:
         plan = replace(self._plan(view, now_ns), isolated=self._is_isolated(view), doubted=self._is_doubted(now_ns))
         if self._unheard_ns is None:
             return plan
-        look_ns = max(now_ns + REPORT_NS, self._unheard_ns + PROOF_NS) if plan.doubted else self._unheard_ns + PROOF_NS
+        look_ns = now_ns + REPORT_NS if plan.doubted else self._unheard_ns + PROOF_NS
         return replace(plan, next_ns=look_ns if plan.next_ns is None else min(plan.next_ns, look_ns))
 
     def _plan(self, view: VoucherView, now_ns: int) -> VoucherPlan:

@@ -121,13 +121,13 @@ class Membership:
 
         election = self._election or await self._begin(now_ns)
         now_ns = boot_ns()
-        self._look_around(now_ns)
+        others = self._look_around(now_ns)
         self._forget_what_is_gone(now_ns)
         self._take_part(now_ns)
 
         vouching_ns = self._vouching.look(boot_ns(), takes_part=self._takes_part)
         collected = self._outlook.collected  # other tasks run between the steps, and may replace it
-        await self.leases.do_in_turns(self._elect(election, collected))
+        await self.leases.do_in_turns(self._elect(election, collected, others))
         now_ns = boot_ns()
         moments = (
             self.wishes.next_ns,
@@ -150,17 +150,16 @@ class Membership:
             self._standings.refresh(vips[at : at + REFRESHED_AT_ONCE])
             yield
 
-    def _look_around(self, now_ns: int) -> None:
-        """Updates which nodes are alive, and which links this node trusts."""
+    def _look_around(self, now_ns: int) -> dict[str, Links]:
+        """Updates which nodes are alive, and which links this node trusts; returns the links of the others."""
         alive = self._ownership.peers.heard(now_ns) | {self._me}
         changed, self.alive = alive ^ self.alive, alive
         if changed:
             self._standings.holders.changed(self._standings.holders.held_by(changed))
 
-        self._links.believe_in_need(self._links_of_others(), alive)
-
-    def _links_of_others(self) -> dict[str, Links]:
-        return {heartbeat.node: heartbeat.links for heartbeat in self._ownership.peers.heartbeats}
+        others = {heartbeat.node: heartbeat.links for heartbeat in self._ownership.peers.heartbeats}
+        self._links.believe_in_need(others, alive)
+        return others
 
     def _take_part(self, now_ns: int) -> None:
         """Publishes this node's links, and whether it may hold VIPs, in its heartbeat."""
@@ -174,9 +173,9 @@ class Membership:
         self._requests.set_timeout(timeout_s(times))
         self.leases.do(self._ownership.set_times(times, now_ns))
 
-    def _elect(self, election: Election, collected: Collected) -> Iterator[None]:
+    def _elect(self, election: Election, collected: Collected, others: dict[str, Links]) -> Iterator[None]:
         """Decides in steps. What changes meanwhile counts in the next decision."""
-        links = {**self._links_of_others(), self._me: self._links.now()}
+        links = {**others, self._me: self._links.now()}
         around = dict(self._cluster.nodes), links, self.alive, self._vouching.doubted
         if around != self._around:  # seldom: most values are the same objects, so this compares a thousand at once
             self._around = around
