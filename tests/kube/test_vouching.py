@@ -249,6 +249,24 @@ async def test_who_is_dead_by_the_voucher_is_revoked_at_once_and_never_vouched_f
 
 
 @in_loop
+async def test_a_node_that_has_left_a_term_is_not_dead_although_it_returns_no_ping_in_it(two):
+    kernels = Voucher(), Voucher()
+    async with a_side(two, ONE, kernels[0], config=VOUCHING) as one, a_side(two, TWO, kernels[1], config=VOUCHING):
+        await _vouched(two, TWO)
+        before = named(two, TWO)["term"]
+        number = term_number(before)
+        await _is(lambda: number in kernels[0].processes[0].adopted)
+
+        kernels[1].granted = Grants(boot_ns(), number, 60 * NS_PER_S)  # it un-binds
+        await waited(lambda: named(two, TWO).get("term") != before, "it leaves", 30)
+        assert number in kernels[0].processes[0].adopted  # and pinged, for a while
+        kernels[0].processes[0].tell(number, Phase.DECIDED)
+
+        await _is(lambda: number not in kernels[0].processes[0].adopted)
+        assert one.kube.state.vouching.decided == 0
+
+
+@in_loop
 async def test_a_process_that_has_ended_is_replaced_and_its_terms_are_over(two):
     kernels = Voucher(), Voucher()
     async with a_side(two, ONE, kernels[0], config=VOUCHING), a_side(two, TWO, kernels[1], config=VOUCHING):

@@ -78,6 +78,7 @@ class Granting:
         self._lingering = Lingering()
         self._ending = False
         self._reports: dict[int, TermReport] = {}
+        self._silent: dict[str, tuple[VouchTerm, int]] = {}  # nodes that are to be revoked, and their last stamps
         self.priority: Priority | None = None
         self.decided = 0
         self.heard_ns = 0  # when a ping last came back
@@ -89,6 +90,7 @@ class Granting:
 
     def look(self, others: Mapping[str, Heartbeat], now_ns: int) -> int | None:
         """Makes the process vouch for the nodes that it should; returns when to look again. `others` take part, too."""
+        self._judge_silent(now_ns)
         vouched = self._vouches_for()
         return self._vouch(vouched, self._tried(others, vouched), now_ns)
 
@@ -247,12 +249,23 @@ class Granting:
     def _decided(self, number: int, term: VouchTerm) -> None:
         if number not in self._spent:
             self._spent.add(number)
-            self.decided += 1
-            log.warning("node %s is dead: it has not returned a ping for %d ms", term.node, term.d_ns // NS_PER_MS)
             last = self._reports[number].last if number in self._reports else None
-            self._trials.revoked(term.node, last.stamp_ns if last else 0, boot_ns())
+            self._silent[term.node] = term, last.stamp_ns if last else 0
             self._leases.do(self._ownership.revocations.decided(term.node, term.uuid, boot_ns()))
             self._leases.wake()
+
+    def _judge_silent(self, now_ns: int) -> None:
+        """A node that left the term before this node had read so did not return a ping either, and is not dead."""
+        for node, (term, stamp_ns) in list(self._silent.items()):
+            known = self._ownership.peers.known(node)
+            if known is None or (known.epoch == term.node_epoch and known.voucher and known.voucher.term == term.uuid):
+                continue
+
+            del self._silent[node]
+            if known.epoch != term.node_epoch:
+                self.decided += 1
+                log.warning("node %s is dead: it has not returned a ping for %d ms", node, term.d_ns // NS_PER_MS)
+                self._trials.revoked(node, stamp_ns, now_ns)
 
     def _discard_process(self) -> None:
         process, self._process = self._process, None
