@@ -44,6 +44,7 @@ SUITES = (
     Suite("IPVS on three nodes, guarded", ("netns/test_ipvs.py",), short=True),
     Suite("VLAN, bonds, VRF", ("netns/test_devices.py",)),
     Suite("loss, delay, duplication, reordering", ("netns/test_impaired.py",)),
+    Suite("lab: flux, lvs-dr", ("kernels/on_lab.py",), arm64=True),
     Suite("team, Open vSwitch", ("kernels/on_daemons.py",)),
     Suite("native XDP on virtio_net", ("kernels/on_nics.py",)),
 )

@@ -353,6 +353,19 @@ def test_lines_of_an_agent_whose_beginning_is_missing_are_left_out():
     assert rules_of(lines[first(lines, "started", "n0") + 1 :]) == []
 
 
+def test_what_an_agent_without_a_trace_granted_is_not_missed():
+    """An agent of that node that ran before it has one."""
+    with recording() as recorded:
+        agent_is_killed()
+    lines = recorded[0].lines
+    granted = next(line for line in lines if line["event"] == "granted")
+    started = next(line for line in lines if line["event"] == "started" and line["node"] == granted["node"])
+    others = [line for line in lines if line.get("instance") != granted["instance"]]
+    assert any(line["event"] == "term looked at" and line["seen"]["bound"] for line in others)
+
+    assert rules_of([{**started, "instance": "before"}, *others]) == []
+
+
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
 def test_a_journal_that_ends_early_breaks_no_rule(scenario):
     """It is read now and then, and agents write on after the last time."""

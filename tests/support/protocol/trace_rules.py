@@ -364,7 +364,7 @@ def _bound_by_grants(cluster: Cluster, line: Json) -> Found:
     """What an agent reads in its kernel is what that node's voucher has granted, and no more."""
     seen, node = line["seen"], line["node"]
     named = cluster.store.named.get(seen["number"])
-    if not seen["bound"] or named is None or named[1]["node"] not in cluster.agents:
+    if not seen["bound"] or named is None or named[1]["instance"] not in cluster.traced:
         return
     term, lines = cluster.terms.get(seen["number"]), [cluster.kernels[node].lines.get("term", 0)]
     if term is None or not term.stamp_ns:

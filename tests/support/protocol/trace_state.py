@@ -161,6 +161,7 @@ class Cluster:
         self._rates = rates
         self.kernels: dict[str, Kernel] = defaultdict(Kernel)
         self.agents: dict[str, Agent] = {}
+        self.traced: set[str] = set()  # instances: of agents without a trace only the API server's lines tell
         self.terms: dict[int, Term] = {}  # by number
         self._reach_ns: dict[int, int] = defaultdict(int)  # how far the grants of a term let a kernel answer
         self._carried_ns: dict[str, int] = defaultdict(int)  # the same of a node's terms before the present one
@@ -187,6 +188,7 @@ class Cluster:
         kept, node = line["kept"], line["node"]
         agent = self.agents[node] = Agent(line["times"], {kept["epoch"]} - {""})
         agent.reach_ns = kept["fence_ns"]
+        self.traced.add(line["instance"])
         self.kernels[node] = Kernel(
             epoch=kept["epoch"],
             fence_ns=kept["fence_ns"],
