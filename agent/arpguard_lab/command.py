@@ -156,15 +156,15 @@ class Page:
         print(self._columns.head(), flush=True)
 
     def _print(self, step: Step) -> None:
-        """With --kubernetes the figures have lines of their own: there are too many for one."""
+        """A remark has lines of its own where it must not be cut: why a step failed, and the figures of a cluster."""
         mark = render.good("ok") if step.ok else render.bad("NOT AS EXPECTED")
-        remark = step.remark()
-        if remark and not (self._kubernetes and step.ok):
+        remark, apart = step.remark(), self._kubernetes or not step.ok
+        if remark and not apart:
             mark = replace(mark, text=f"{mark.text}  {remark}")
         row = (*step.cells(), mark)
         self._columns.add(row)
         print(self._columns.line(row), flush=True)
-        if remark and self._kubernetes and step.ok:
+        if remark and apart:
             print(render.facts([("", remark)], indent=" "), flush=True)
 
 

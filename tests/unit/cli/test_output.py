@@ -125,6 +125,19 @@ def test_lab_as_a_wide_table_is_cut_nowhere(run, monkeypatch):
     assert remark.strip() in run("lab", "-o", "wide")[1]
 
 
+@pytest.mark.parametrize("width", [80, 120])
+@pytest.mark.usefixtures("_one_step")
+def test_lab_says_in_full_why_a_step_failed(run, monkeypatch, width):
+    monkeypatch.setenv("COLUMNS", str(width))
+    why = "nsenter: cannot execute /usr/sbin/ip: No such file or directory; install iproute2, and try again"
+    step = Step("flux", "could not continue", "", (), (), facts={"error": why})
+    monkeypatch.setattr(lab.runner, "run", lambda *_: (each for each in [step]))
+
+    lines = run("lab")[1].splitlines()
+    assert why in " ".join(" ".join(lines).split())
+    assert max(map(len, lines)) <= width
+
+
 @pytest.mark.usefixtures("_one_step")
 def test_lab_ends_with_how_long_it_took(run, monkeypatch):
     times = iter([100.0, 111.7])
