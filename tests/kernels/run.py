@@ -17,7 +17,9 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from ipaddress import IPv4Address
+from multiprocessing import Pool
 from pathlib import Path
 
 from arpguard_lab.cluster import objects
@@ -142,40 +144,42 @@ def made_with(*programs: str) -> str:
 
 
 def run_suites(
-    kernels: Sequence[packages.Kernel], folder: Path, words: Sequence[str], *, short: bool
-) -> list[suites.Run]:
-    """The suites on each kernel, those of which a name has one of the words; tells of each as it goes."""
+    kernel: packages.Kernel, folder: Path, words: Sequence[str], openvswitch: Path, *, short: bool
+) -> suites.Run:
+    """The suites on a kernel, those of which a name has one of the words. `openvswitch`: as in `suites.run`."""
 
     def is_wanted(name: str) -> bool:
         return any(word in name for word in words)
 
-    openvswitch = packages.fetch_openvswitch(CACHE)
-    runs = []
-    for kernel in kernels:
-        print(f"kernels: {kernel.release}: suites", flush=True)
-        began_s, place = time.monotonic(), folder / kernel.series
-        wanted = [each for each in suites.suites_of(kernel, short=short) if is_wanted(each.name)]
-        outcomes = suites.run(kernel, place, wanted, openvswitch, short=short) if wanted else {}
-        if is_wanted(boot.NAME) and not short and not kernel.is_foreign:
-            outcomes[boot.NAME] = boot.run(kernel, place)
-        runs.append(suites.Run(kernel.release, time.monotonic() - began_s, outcomes))
-        for name, outcome in runs[-1].outcomes.items():
-            print(
-                f"{'ok  ' if outcome.holds else 'FAIL'} {name}: {outcome}", *outcome.failed, sep="\n     ", flush=True
-            )
-        print(f"kernels: {kernel.release}: {runs[-1].took_s:.0f} s", flush=True)
-    return runs
+    tell(kernel, "suites")
+    began_s, place = time.monotonic(), folder / kernel.series
+    wanted = [each for each in suites.suites_of(kernel, short=short) if is_wanted(each.name)]
+    outcomes = suites.run(kernel, place, wanted, openvswitch, short=short) if wanted else {}
+    if is_wanted(boot.NAME) and not short and not kernel.is_foreign:
+        outcomes[boot.NAME] = boot.run(kernel, place)
+
+    ran = suites.Run(kernel.release, time.monotonic() - began_s, outcomes)
+    for name, outcome in outcomes.items():
+        tell(kernel, f"{'ok  ' if outcome.holds else 'FAIL'} {name}: {outcome}", *outcome.failed)
+    tell(kernel, f"{ran.took_s:.0f} s")
+    return ran
 
 
-def run_incident(kernels: Sequence[packages.Kernel], folder: Path) -> list[Run]:
+def run_incident(kernel: packages.Kernel, folder: Path) -> Run | None:
     """The same of the real kube-proxy; there is none for arm64 here."""
-    runs = []
-    for kernel in (each for each in kernels if not each.is_foreign):
-        print(f"kernels: {kernel.release}: kube-proxy", flush=True)
-        runs.append(run(kernel, folder / kernel.series))
-        for row in runs[-1].rows:
-            print(f"{'ok  ' if row.holds else 'FAIL'} {row.done}: {row.found}", flush=True)
-    return runs
+    if kernel.is_foreign:
+        return None
+    tell(kernel, "kube-proxy")
+    ran = run(kernel, folder / kernel.series)
+    for row in ran.rows:
+        tell(kernel, f"{'ok  ' if row.holds else 'FAIL'} {row.done}: {row.found}")
+    return ran
+
+
+def tell(kernel: packages.Kernel, *lines: str) -> None:
+    """At once: several kernels tell at the same time."""
+    first, *more = lines
+    print(f"kernels: {kernel.release}: {first}", *more, sep="\n     ", flush=True)
 
 
 def main() -> int:
@@ -198,16 +202,23 @@ def main() -> int:
     kernels = [kernel for series in wanted if (kernel := fetched(series))]
     writes = not (asked.kernel or asked.short or asked.suite) and len(kernels) == len(wanted)
 
-    with tempfile.TemporaryDirectory(prefix="arpguard-kernels-") as temporary:
+    reason = "not asked for" if asked.short or asked.suite else incident_missing()
+    if reason:
+        print(f"kernels: kube-proxy skipped: {reason}")
+    openvswitch = packages.fetch_openvswitch(CACHE)
+
+    # A guest's tests run one after the other, so each kernel has a processor of this machine for itself.
+    with tempfile.TemporaryDirectory(prefix="arpguard-kernels-") as temporary, Pool(initializer=end_by_signals) as pool:
         folder = (asked.keep or Path(temporary)).absolute()
-        ran = run_suites(kernels, folder, asked.suite or [""], short=asked.short)
+        on_each = partial(
+            run_suites, folder=folder, words=asked.suite or [""], openvswitch=openvswitch, short=asked.short
+        )
+        ran = pool.map(on_each, kernels, chunksize=1)
         if writes and asked.write:
             replace_table(asked.write, "suites", f"{made_with()}\n\n{suites.table(ran)}")
 
-        reason = "not asked for" if asked.short or asked.suite else incident_missing()
-        if reason:
-            print(f"kernels: kube-proxy skipped: {reason}")
-        runs = [] if reason else run_incident(kernels, folder)
+        found = [] if reason else pool.map(partial(run_incident, folder=folder), kernels, chunksize=1)
+        runs = [each for each in found if each is not None]
         if runs and writes and asked.write_incident:
             made = made_with(f"kube-proxy {KUBERNETES}")
             replace_table(asked.write_incident, "kube-proxy", f"{made}\n\n{table(runs)}")

@@ -82,7 +82,10 @@ def test_a_suite_that_a_kernel_does_not_run_has_an_empty_cell():
 def test_on_arm64_run_the_suites_that_need_little_but_python():
     here, there = (Kernel("6.1", f"6.1.0-{name}", Path("/"), name) for name in ("amd64", "arm64"))
     assert suites_of(here, short=False) == [*SUITES]
-    assert {folder for suite in suites_of(there, short=False) for folder in _folders(suite)} == {"bpf"}
+    assert {folder for suite in suites_of(there, short=False) for folder in _folders(suite)} == {"bpf", "kernels"}
+    assert {"kernels/on_lab.py", "bpf/test_verdict_table.py"} <= {
+        file for suite in suites_of(there, short=False) for file in suite.files
+    }
 
 
 def _folders(suite: Suite) -> set[str]:
