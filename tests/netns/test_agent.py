@@ -467,7 +467,7 @@ def hooks(pair: Pair, agent: AgentProcess) -> set[str]:
 
 
 def test_xdp_is_not_used_where_the_device_hides_vlan_tags_from_it():
-    """D3, D5: with RX VLAN offload XDP would answer in the wrong VLAN. veth offloads by default."""
+    """D5: with RX VLAN offload XDP would answer in the wrong VLAN. veth offloads by default."""
     with a_pair("xdp-offload") as own:
         agent = own.agent(a_config(datapath="xdp"))
         assert said(agent, "problem: eth0: RX VLAN offload hides VLAN tags from XDP; using tc")

@@ -2,7 +2,7 @@
 
 One node, one client, one cable. Every VIP is bound on the node as well, so whatever the guard lets through the kernel
 answers. One bound address is not guarded: it shows what the kernel does with a frame, and that the guard leaves it be.
-What cannot be had here: VLAN devices (D2, D3, D8) and bonds (the bond half of D10).
+VLAN devices (D2, D3, D8) and bonds are in test_devices.py: not every kernel has them.
 """
 
 import itertools

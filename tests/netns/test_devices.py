@@ -1,11 +1,12 @@
 """A VLAN device, bonds and an interface in a VRF, guarded on a kernel that has drivers for them.
 
-The node has six more cables to the client: one that both use by a VLAN device, two that are a bond at the node, one
-that is in a VRF there, and two that are a bond at both ends, put together by LACP. The VIPs are on `lo`,
-in the VRF on its device, so that the kernel would answer for each.
+The node has six more cables to the client: one that both use by VLAN devices (VID 7; VID 10 within VID 100), two that
+are a bond at the node, one that is in a VRF there, and two that are a bond at both ends, put together by LACP. The VIPs
+are on `lo`, in the VRF on its device, so that the kernel would answer for each.
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 import pytest
 
@@ -28,8 +29,16 @@ VLAN = Device("wan.7", "wan.7", 1, "lo")
 BOND = Device("bond0", "br0", 2, "lo")
 VRF = Device("member0", "member0", 3, "blue")
 LACP = Device("bond1", "bond1", 4, "lo")
-DEVICES = (VLAN, BOND, VRF, LACP)
+QINQ = Device("wan.100.10", "wan.100.10", 5, "lo")
+DEVICES = (VLAN, BOND, VRF, LACP, QINQ)
+PARENT = "wan"
 
+_VLANS = (
+    "link add link wan name wan.7 type vlan id 7",
+    "link add link wan name wan.100 type vlan protocol 802.1ad id 100",
+    "link add link wan.100 name wan.100.10 type vlan id 10",
+)
+_VLAN_DEVICES = ("wan.7", "wan.100", "wan.100.10")
 
 _PROBES = ("type bond", "link eth0 type vlan id 7", "type vrf table 7")
 
@@ -56,16 +65,16 @@ def _build(pair: Pair) -> None:
         "link set port0 master bond0", "link set port1 master bond0",
         *bond1,
         "link add blue type vrf table 7", "link set blue up", "link set member0 master blue",
-        "link add link wan name wan.7 type vlan id 7",
-        *(f"link set {name} up" for name in (*cables, "wan.7", "bond0", "bond1")),
+        *_VLANS,
+        *(f"link set {name} up" for name in (*cables, *_VLAN_DEVICES, "bond0", "bond1")),
         *addresses(DEVICES),
     ])  # fmt: skip
     client.batch([
-        "link add link wan name wan.7 type vlan id 7",
+        *_VLANS,
         "link add br0 promisc on type bridge forward_delay 0 mcast_snooping 0",
         "link set port0 master br0", "link set port1 master br0",
         *bond1,
-        *(f"link set {name} up" for name in (*cables, "wan.7", "br0", "bond1")),
+        *(f"link set {name} up" for name in (*cables, *_VLAN_DEVICES, "br0", "bond1")),
         *(f"addr add {each.address(100)}/24 dev {each.asked_on}" for each in DEVICES),
     ])  # fmt: skip
 
@@ -106,11 +115,47 @@ def test_the_owner_answers_and_for_another_nodes_vip_nobody(pair, agent, device)
         assert who(wire, device) == [[mac_of(pair, device)], []]
 
 
-@pytest.mark.parametrize("offload", ["off", "on"])
-def test_a_vlan_device_is_guarded_with_rx_vlan_offload_and_without(pair, agent, offload):
-    pair.node.netns.run("ethtool", "-K", "wan", "rxvlan", offload)
-    with a_wire(pair.client, VLAN.asked_on) as wire:
-        assert who(wire, VLAN) == [[mac_of(pair, VLAN)], []]
+@dataclass(frozen=True)
+class Tagged:
+    """A case of docs/conformance.md: frames with a tag or two, and where the kernel keeps the outer one."""
+
+    name: str
+    device: Device
+    offload: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+TAGGED = (
+    Tagged("D2 VID 7, tag in the frame", VLAN, "off"),
+    Tagged("D3 VID 7, tag in the packet's metadata", VLAN, "on"),
+    Tagged("D8 VID 10 within VID 100", QINQ, "on"),
+)
+
+
+@pytest.fixture(params=TAGGED, ids=str)
+def tagged(request, pair) -> Tagged:
+    pair.node.netns.run("ethtool", "-K", PARENT, "rxvlan", request.param.offload)
+    return request.param
+
+
+def test_vlan_device_is_guarded_itself(pair, agent, tagged):
+    with a_wire(pair.client, tagged.device.asked_on) as wire:
+        assert who(wire, tagged.device) == [[mac_of(pair, tagged.device)], []]
+
+
+def test_tagged_frames_pass_where_only_the_parent_is_guarded(pair, agent, tagged):
+    """So the kernel answers for both, by the VLAN device."""
+    agent.configure(a_config([replace(tagged.device, name=PARENT)]))
+    try:
+        until(lambda: not programs_at(pair.node, Hook.TC_INGRESS, tagged.device.name), what="the VLAN device is left")
+        assert programs_at(pair.node, Hook.TC_INGRESS, PARENT)
+        with a_wire(pair.client, tagged.device.asked_on) as wire:
+            assert who(wire, tagged.device) == [[mac_of(pair, tagged.device)]] * 2
+    finally:
+        agent.configure(a_config(DEVICES))
+        until(lambda: programs_at(pair.node, Hook.TC_INGRESS, tagged.device.name), what="it is guarded again")
 
 
 def test_a_bond_stays_guarded_when_its_active_port_fails(pair, agent):

@@ -28,11 +28,8 @@ BY_ANOTHER_NAME = {
     "E13": "entry_of_another_epoch_is_not_owned",
     "N36": "groups_of_owned_vips_are_followed",
 }
-# case -> what docs/limits.md says of it. D2 and D3 would need VLAN devices, which not every machine has.
+# case -> what docs/limits.md says of it
 IN_LIMITS = {
-    "D2": "guard the VLAN device",
-    "D3": "guard the VLAN device",
-    "D8": "On a parent link frames with a VID other than 0 pass",
     "E9": "Before the agent has started for the first time",
     "N33": "no advertisements to all routers",
     "N35": "anycast",
