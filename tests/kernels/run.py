@@ -178,8 +178,8 @@ def run_incident(kernel: packages.Kernel, folder: Path) -> Run | None:
 
 def tell(kernel: packages.Kernel, *lines: str) -> None:
     """At once: several kernels tell at the same time."""
-    first, *more = lines
-    print(f"kernels: {kernel.release}: {first}", *more, sep="\n     ", flush=True)
+    sys.stdout.write("\n     ".join((f"kernels: {kernel.release}: {lines[0]}", *lines[1:])) + "\n")
+    sys.stdout.flush()
 
 
 def main() -> int:
