@@ -6,7 +6,6 @@ import random
 import re
 import signal
 import socket
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -16,7 +15,6 @@ from pathlib import Path
 
 import pytest
 
-from arpguard.dataplane import bpffs
 from arpguard.wire.arp import build_announcements, build_request
 from arpguard_lab import runner
 from arpguard_lab.asking import Stream
@@ -28,6 +26,7 @@ from arpguard_lab.topology import Host
 from support.lab.run import LabRun
 from support.lab.schedules import digest
 from support.netns.agents import arpguard
+from support.netns.cable import a_place
 from support.netns.waiting import until
 from traces import check
 
@@ -250,14 +249,8 @@ def test_what_makes_no_sense_exits_2(words, text):
 
 @pytest.fixture
 def lab() -> Iterator[KubeLab]:
-    folder = Path(tempfile.mkdtemp(prefix="arpguard-test-"))
-    pins = Path("/sys/fs/bpf") / folder.name
-    bpffs.prepare(pins)
-    try:
-        with KubeLab(2, folder, pins) as made:
-            yield made
-    finally:
-        bpffs.remove(pins)
+    with a_place("lab") as (folder, pins), KubeLab(2, folder, pins) as made:
+        yield made
 
 
 @contextmanager
