@@ -9,7 +9,9 @@ import lzma
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +23,7 @@ _CHECKOUT = Path(__file__).parents[2]
 _NEEDED = ("busybox", "cpio", "depmod", "modprobe")
 _EARLY = ("virtio_pci", "9pnet_virtio", "9p", "overlay")
 _MEMORY_MB, _PROCESSORS = 3072, 2
+_LOOK_S = 1.0
 _HOST = "trans=virtio,version=9p2000.L,msize=512000,cache=loose,ro"
 _INIT = f"""#!/bin/busybox sh
 busybox=/bin/busybox
@@ -90,8 +93,14 @@ class Machine:
         self._shared = shared
         self._cables = cables
 
-    def run(self, words: Sequence[object], environment: dict[str, str], timeout_s: float) -> str:
-        """What the command said; RuntimeError when it fails, or takes too long."""
+    def run(
+        self,
+        words: Sequence[object],
+        environment: dict[str, str],
+        timeout_s: float,
+        meanwhile: Callable[[], None] = lambda: None,
+    ) -> str:
+        """What the command said; RuntimeError when it fails, or takes too long. `meanwhile` is called now and then."""
         exports = [f"export {name}='{text}'" for name, text in environment.items()]
         command = "\n".join([*exports, " ".join(map(str, words)), ""])
         (self._shared / "command").write_text(command, encoding="utf-8")
@@ -101,10 +110,12 @@ class Machine:
             place = self._cables[0].place.prefix() if self._cables else []
             qemu = [*place, *self._words(initramfs)]
             process = subprocess.Popen(qemu, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            deadline_s = time.monotonic() + timeout_s
             try:
-                process.wait(timeout_s)
-            except subprocess.TimeoutExpired:
-                raise RuntimeError(f"the guest was not done after {timeout_s:g} s: {self._shared}") from None
+                while not _ended(process):
+                    meanwhile()
+                    if time.monotonic() > deadline_s:
+                        raise RuntimeError(f"the guest was not done after {timeout_s:g} s: {self._shared}")
             finally:
                 process.kill()
                 process.wait()
@@ -158,6 +169,13 @@ class Machine:
                 ["cpio", "-o", "-H", "newc", "--quiet"], cwd=root, input=names.encode(), stdout=file, check=True
             )
         return archive
+
+
+def _ended(process: "subprocess.Popen[bytes]") -> bool:
+    """Whether it has, after a moment."""
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(_LOOK_S)
+    return process.returncode is not None
 
 
 def _share(folder: Path, tag: str, *options: str) -> list[str]:

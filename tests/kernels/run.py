@@ -151,18 +151,18 @@ def run_suites(
     def is_wanted(name: str) -> bool:
         return any(word in name for word in words)
 
-    tell(kernel, "suites")
+    def told(name: str, outcome: suites.Outcome) -> None:
+        mark, at_s = "ok  " if outcome.holds else "FAIL", time.monotonic() - began_s
+        tell(kernel, f"{mark} {name}: {outcome} (after {at_s:.0f} s)", *outcome.failed)
+
     began_s, place = time.monotonic(), folder / kernel.series
     wanted = [each for each in suites.suites_of(kernel, short=short) if is_wanted(each.name)]
-    outcomes = suites.run(kernel, place, wanted, openvswitch, short=short) if wanted else {}
+    tell(kernel, f"{len(wanted)} suites")
+    outcomes = suites.run(kernel, place, wanted, openvswitch, told, short=short) if wanted else {}
     if is_wanted(boot.NAME) and not short and not kernel.is_foreign:
         outcomes[boot.NAME] = boot.run(kernel, place)
-
-    ran = suites.Run(kernel.release, time.monotonic() - began_s, outcomes)
-    for name, outcome in outcomes.items():
-        tell(kernel, f"{'ok  ' if outcome.holds else 'FAIL'} {name}: {outcome}", *outcome.failed)
-    tell(kernel, f"{ran.took_s:.0f} s")
-    return ran
+        told(boot.NAME, outcomes[boot.NAME])
+    return suites.Run(kernel.release, time.monotonic() - began_s, outcomes)
 
 
 def run_incident(kernel: packages.Kernel, folder: Path) -> Run | None:

@@ -3,10 +3,11 @@
 import os
 import shutil
 import xml.etree.ElementTree as ET
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 from arpguard_lab.netns import Netns
 from kernels.machine import Cable, Machine
@@ -120,13 +121,21 @@ def _nics() -> Iterator[list[Cable]]:
         place.remove()
 
 
-def run(kernel: Kernel, folder: Path, suites: Sequence[Suite], openvswitch: Path, *, short: bool) -> dict[str, Outcome]:
-    """One boot. `openvswitch`: where that is unpacked."""
+Told: TypeAlias = Callable[[str, Outcome], None]
+
+
+def run(
+    kernel: Kernel, folder: Path, suites: Sequence[Suite], openvswitch: Path, told: Told, *, short: bool
+) -> dict[str, Outcome]:
+    """One boot, in which each suite has a process and a report of its own.
+
+    `openvswitch`: where that is unpacked. `told` gets what came of each suite as soon as that is over.
+    """
     shared = folder / "suites"
     shared.mkdir(parents=True)
-    report = shared / "report.xml"
-    files = [_TESTS / file for suite in suites for file in suite.files]
-    words = [kernel.python, "-m", "pytest", _PYTEST, f"--junitxml={report}", *(_SHORT if short else ()), *files]
+    reports = {suite: shared / f"{number:02}.xml" for number, suite in enumerate(suites, 1)}
+    script = shared / "suites.sh"
+    script.write_text("".join(_commands(kernel, *each, short=short) for each in reports.items()), encoding="utf-8")
     environment = {
         "PYTHONPATH": os.pathsep.join(map(str, (_TESTS, *kernel.path))),
         "PYTHONDONTWRITEBYTECODE": "1",
@@ -134,25 +143,41 @@ def run(kernel: Kernel, folder: Path, suites: Sequence[Suite], openvswitch: Path
         "ARPGUARD_OPENVSWITCH": str(openvswitch),
     }
 
+    found: dict[str, Outcome] = {}
+
+    def look() -> None:
+        for suite, report in reports.items():
+            if suite.name not in found and report.exists():
+                found[suite.name] = outcome_of(report.read_text(encoding="utf-8"))
+                told(suite.name, found[suite.name])
+
     with _nics() if not kernel.is_foreign else nullcontext([]) as nics:
-        said = Machine(kernel, shared, nics).run([*words, "||", "true"], environment, _GUEST_S)
-    if not report.exists():
-        raise RuntimeError(f"the tests in the guest did not run: {said[-3000:]}")
-    return outcomes(report.read_text(encoding="utf-8"), suites)
+        Machine(kernel, shared, nics).run(["sh", script], environment, _GUEST_S, look)
+    look()
+    for suite, report in reports.items():
+        if suite.name not in found:
+            log = report.with_suffix(".log")
+            found[suite.name] = Outcome(0, 0, (f"did not run to its end: {_last_line(log)}",))
+            told(suite.name, found[suite.name])
+    return found
 
 
-def outcomes(report: str, suites: Sequence[Suite]) -> dict[str, Outcome]:
-    """What a report of pytest's (JUnit's XML) says of each suite."""
+def _last_line(log: Path) -> str:
+    lines = log.read_text(encoding="utf-8", errors="replace").split("\n") if log.exists() else []
+    return next((line for line in reversed(lines) if line.strip()), "it said nothing")
+
+
+def _commands(kernel: Kernel, suite: Suite, report: Path, *, short: bool) -> str:
+    """Lines of a shell. A report has its name once it is whole."""
+    draft, log = report.with_suffix(".new"), report.with_suffix(".log")
+    files = [_TESTS / file for file in suite.files]
+    words = [kernel.python, "-m", "pytest", _PYTEST, f"--junitxml={draft}", *(_SHORT if short else ()), *files]
+    return f"{' '.join(map(str, words))} >{log} 2>&1\n[ ! -e {draft} ] || mv {draft} {report}\n"
+
+
+def outcome_of(report: str) -> Outcome:
+    """What a report of pytest's (JUnit's XML) says."""
     cases = ET.fromstring(report).findall(".//testcase")
-    return {suite.name: _outcome([case for case in cases if _is_of(case, suite)]) for suite in suites}
-
-
-def _is_of(case: ET.Element, suite: Suite) -> bool:
-    names = [file.removesuffix(".py").replace("/", ".") for file in suite.files]
-    return any(f".{name}." in f".{case.get('classname')}." for name in names)
-
-
-def _outcome(cases: Sequence[ET.Element]) -> Outcome:
     failed = [case for case in cases if case.find("failure") is not None or case.find("error") is not None]
     skipped = sum(case.find("skipped") is not None for case in cases)
     figures = [each.get("value", "") for case in cases for each in case.findall(".//property[@name='figure']")]

@@ -1,15 +1,17 @@
 """Which package of a series is taken, and what runs are written as; a name states the fact."""
 
+import subprocess
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
+from kernels import suites
 from kernels.boot import AFTER, BEFORE, FOREIGN, OWN, OWNED, judged
 from kernels.incident import Row, equal
 from kernels.packages import Kernel, newest
 from kernels.run import Run, table
-from kernels.suites import SUITES, Outcome, Suite, outcomes, suites_of
+from kernels.suites import SUITES, Outcome, Suite, outcome_of, suites_of
 from kernels.suites import Run as SuitesRun
 from kernels.suites import table as suites_table
 
@@ -42,24 +44,51 @@ def test_what_is_not_as_expected_is_bold():
 
 
 REPORT = """<testsuites><testsuite>
-<testcase classname="tests.bpf.test_a" name="one"><properties><property name="figure" value="7 of 9"/></properties>
-</testcase>
-<testcase classname="tests.bpf.test_a" name="two"><skipped message="no TCX"/></testcase>
-<testcase classname="tests.bpf.test_a_b" name="three"/>
-<testcase classname="tests.netns.test_c" name="four"><failure message="lost 3&#10;of 100">...</failure></testcase>
-<testcase classname="tests.netns.test_c.TestClass" name="five"><error message="no lab">...</error></testcase>
+<testcase name="one"><properties><property name="figure" value="7 of 9"/></properties></testcase>
+<testcase name="two"><skipped message="no TCX"/></testcase>
+{more}
 </testsuite></testsuites>"""
+FAILURES = """<testcase name="four"><failure message="lost 3&#10;of 100">...</failure></testcase>
+<testcase name="five"><error message="no lab">...</error></testcase>"""
 
 
-def test_each_suite_has_the_tests_of_its_files():
-    suites = [Suite("a", ("bpf/test_a.py",)), Suite("c", ("netns/test_c.py",)), Suite("none", ("netns/test_d.py",))]
-    found = outcomes(REPORT, suites)
+def test_outcome_of_a_suite_is_what_its_report_says():
+    whole, broken = (outcome_of(REPORT.format(more=more)) for more in ("", FAILURES))
+    assert whole == Outcome(1, 1, (), "7 of 9")
+    assert broken == Outcome(1, 1, ("four: lost 3", "five: no lab"), "7 of 9")
+    assert [whole.holds, broken.holds, Outcome(0, 1, ()).holds] == [True, False, False]
+
+
+class Guest:
+    """In place of a machine: runs the commands here, where `python` is a shell script."""
+
+    def __init__(self, _kernel, shared, _cables):
+        self.shared = shared
+
+    def run(self, words, _environment, _timeout_s, meanwhile):
+        subprocess.run(list(map(str, words)), check=True)
+        meanwhile()
+
+
+def test_each_suite_has_a_report_and_one_that_has_none_did_not_hold(tmp_path, monkeypatch):
+    python = tmp_path / "python"
+    report = REPORT.format(more="").replace('"', "'")
+    python.write_text(f"""#!/bin/sh
+case "$*" in *test_bad*) echo killed; exit 1;; esac
+for word; do case $word in --junitxml=*) echo "{report}" >"${{word#--junitxml=}}";; esac; done
+""")
+    python.chmod(0o755)
+    monkeypatch.setattr(suites, "Machine", Guest)
+    kernel = Kernel("6.1", "6.1.0-arm64", tmp_path, "arm64", str(python))
+    told = []
+    wanted = [Suite("good", ("bpf/test_good.py",)), Suite("bad", ("bpf/test_bad.py", "bpf/test_c.py"))]
+
+    found = suites.run(kernel, tmp_path, wanted, tmp_path, lambda *each: told.append(each), short=False)
     assert found == {
-        "a": Outcome(1, 1, (), "7 of 9"),
-        "c": Outcome(0, 0, ("four: lost 3", "five: no lab")),
-        "none": Outcome(0, 0, ()),
+        "good": Outcome(1, 1, (), "7 of 9"),
+        "bad": Outcome(0, 0, ("did not run to its end: killed",)),
     }
-    assert [each.holds for each in found.values()] == [True, False, False]
+    assert told == [*found.items()]
 
 
 def test_table_of_suites_has_a_column_for_each_kernel():
