@@ -12,7 +12,7 @@ modules="/lib/modules/$(uname -r)"
 mkdir -p "$modules" && mount --bind "$2" "$modules"
 mkdir -p "$1"
 mount -t 9p -o trans=virtio,version=9p2000.L,msize=512000 shared "$1"
-modprobe virtio_net
+modprobe -a virtio_net tun
 ip link set lo up
 sh "$1/command" >"$1/output" 2>&1
 echo $? >"$1/status"

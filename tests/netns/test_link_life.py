@@ -24,7 +24,7 @@ from arpguard_lab.netns import command
 from arpguard_lab.topology import NETWORK, AgentProcess, Host
 from support.netns.agents import said
 from support.netns.cable import Pair, a_netns, a_pair, address, address6, groups_of, plug, speak_ipv6
-from support.netns.foreign import programs_at
+from support.netns.foreign import filters_of_guards, programs_at
 from support.netns.waiting import REPAIR_S, until
 from support.netns.wire import Wire, a_wire, arp_of, stream
 
@@ -167,8 +167,10 @@ def test_a_new_mac_is_answered_and_announced_with_at_once(pair, agent, steps):
 # ---- another device ----------------------------------------------------------------------------------------------
 
 
-def pins(agent: AgentProcess) -> set[int]:
-    return {pin.wanted_ifindex for pin in read_pins(agent.pin_dir)}
+def attached_to(pair: Pair, agent: AgentProcess) -> set[int]:
+    """The links, by index, that have its programs, or had them and are pinned."""
+    filters = {ifindex for ifindex, _ in filters_of_guards(pair.node)}
+    return {pin.wanted_ifindex for pin in read_pins(agent.pin_dir)} | filters
 
 
 def test_a_device_that_is_made_anew_is_guarded_and_nothing_is_left_of_the_old_one(pair, agent):
@@ -183,7 +185,7 @@ def test_a_device_that_is_made_anew_is_guarded_and_nothing_is_left_of_the_old_on
     with a_wire(pair.client) as wire:
         until(lambda: guarded(wire), REPAIR_S, "the new device is guarded")
     print(f"guarded {(time.monotonic() - replaced_s) * 1000:.0f} ms after it was there")
-    until(lambda: pins(agent) == {new}, REPAIR_S, "no pin of the old one is left")
+    until(lambda: attached_to(pair, agent) == {new}, REPAIR_S, "nothing is left of the old one")
     assert {key.ifindex for key in table(agent).read().entries} == {new}
     until(lambda: said(agent, "solved: interfaces: eth0") == said(agent, "problem: interfaces: eth0"))
 
@@ -218,7 +220,7 @@ def test_a_device_that_goes_to_another_namespace_takes_no_guard_along_and_is_gua
             until(lambda: guarded(wire))
         index = pair.ifindex()
         pair.node.netns.batch([f"link set eth0 netns {away.name}"])
-        until(lambda: pins(agent) == set(), REPAIR_S, "no pin is left")
+        until(lambda: attached_to(pair, agent) == set(), REPAIR_S, "nothing is left")
         assert programs_at(Host("away", away, 9), Hook.TC_INGRESS) == []
         away.batch([f"link set eth0 netns {pair.node.netns.name}"])
         pair.node.netns.batch(

@@ -1,4 +1,4 @@
-"""Other people's BPF programs on a host's device."""
+"""Other people's BPF programs on a host's device, and which ones are there."""
 
 import asyncio
 import contextlib
@@ -75,6 +75,11 @@ def programs_at(host: Host, hook: Hook, device: str = "eth0") -> list[int]:
         return [each.program_id for each in asyncio.run(clsact.read_filters(ifindex, hook))]
 
     return host.netns.call(look)
+
+
+def filters_of_guards(host: Host) -> list[tuple[int, Hook]]:
+    """Where the agent's programs are attached by clsact on a host: indexes of links, and hooks."""
+    return host.netns.call(lambda: asyncio.run(clsact.find_all()))
 
 
 def lacks_tcx() -> bool:
