@@ -67,7 +67,10 @@ static __always_inline int arp_answer_tc(struct __sk_buff *skb, const struct see
  * on this machine would verify another one by it. Kernels forget when a frame grows. */
 static __always_inline int forget_sum(struct __sk_buff *skb)
 {
-	return bpf_csum_update(skb, 0) >= 0 && bpf_skb_change_tail(skb, ETH_HEADER_LEN + IPV6_HEADER_LEN, 0);
+	/* A sum has 32 bits: in the int of bcc's header one with the highest bit set would look like an error. */
+	__s64 (*update)(struct __sk_buff * skb, __u32 sum) = (void *)bpf_csum_update;
+
+	return update(skb, 0) >= 0 && bpf_skb_change_tail(skb, ETH_HEADER_LEN + IPV6_HEADER_LEN, 0);
 }
 
 static __always_inline int nd_answer_tc(struct __sk_buff *skb, const struct seen *s, __u64 mac)
@@ -144,13 +147,13 @@ static __always_inline int rewrite_tc(struct __sk_buff *skb, const struct seen *
 {
 	__u32 body = s->place.body;
 	__be32 old[4];
-	__s64 changed;
+	__u32 changed; /* kernels before 6.13 use all of its bits */
 
 	if (!s->nd.ip)
 		return bpf_skb_store_bytes(skb, body + 14, &primary[3], 4, 0) ? TC_ACT_SHOT : TC_ACT_UNSPEC;
 	addr_copy(old, s->facts.spa);
 	changed = bpf_csum_diff(old, 16, primary, 16, 0);
-	if (changed < 0 || bpf_l4_csum_replace(skb, body + 2, 0, changed, BPF_F_PSEUDO_HDR) ||
+	if (bpf_l4_csum_replace(skb, body + 2, 0, changed, BPF_F_PSEUDO_HDR) ||
 	    bpf_skb_store_bytes(skb, s->place.ip + 8, primary, 16, 0))
 		return TC_ACT_SHOT;
 	return TC_ACT_UNSPEC;

@@ -546,6 +546,15 @@ def test_solicitation_in_the_vips_name_leaves_in_the_links(plane, entry, around)
     assert_treated(plane, Hook.TC_EGRESS, frame, passed(rewritten), Reason.EGRESS_REWRITTEN)
 
 
+@pytest.mark.parametrize("last", range(0, 256, 17))
+def test_rewritten_checksum_fits_whatever_the_difference(plane, last):
+    """Of some of these differences the kernel's sum has the highest of its 32 bits set (before 6.13)."""
+    primary = IPv6Address((int(PRIMARY_IP6) & ~0xFF) | last)
+    plane.set({VIP6: replace(an_entry6(Kind.FOREIGN), primary=primary)}, a_control6())
+    rewritten = nd_frame(replace(ASKED, src=primary), src=GUARD)
+    assert_treated(plane, Hook.TC_EGRESS, nd_frame(ASKED, src=GUARD), passed(rewritten), Reason.EGRESS_REWRITTEN)
+
+
 @each_not_owner
 def test_wrong_checksum_stays_wrong(plane, entry):
     """What was damaged on its way is not mended."""

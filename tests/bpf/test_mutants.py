@@ -96,6 +96,11 @@ ND_MUTANTS = {
     "long_claim_is_not_judged": ("decide.h", "if (f->flaw && f->flaw != REASON_NOT_STRICT)", "if (f->flaw)"),
     "advertisements_leave": ("decide.h", "return f->op == OP_ADVERTISE;", "return 0;"),
     "advertisement_is_a_question": ("decide.h", "return f->op == OP_SOLICIT;", "return 1;"),
+    "highest_bit_of_a_sum_is_taken_for_an_error": (
+        "tc.h",
+        "if (bpf_l4_csum_replace(skb",
+        "if ((int)changed < 0 || bpf_l4_csum_replace(skb",
+    ),
     "checksum_is_not_updated": ("tc.h", "bpf_l4_csum_replace(skb, body + 2, 0, changed, BPF_F_PSEUDO_HDR)", "0"),
 }
 

@@ -8,7 +8,7 @@ from arpguard.clock import boot_ns
 from arpguard.verdict import Hook
 from support.frames import random_arp, random_nd
 from support.frames.builders import VIP, an_arp_request, an_entry
-from support.frames.nd_builders import a_control6, an_ns
+from support.frames.nd_builders import VIP6, a_control6, an_entry6, an_ns
 from support.frames.random_nd import random_maps, stimuli_for
 from support.frames.vouch_builders import TERM
 from support.programs.agreement import SEED, compare
@@ -26,7 +26,7 @@ from support.programs.edges import (
     check_vouchers_fence,
 )
 from support.programs.judging import HOOKS, first_wrong_cell
-from support.programs.prog_run import DROPPED
+from support.programs.prog_run import DROPPED, SEND_BACK
 from support.programs.user_space import UserPlane
 
 
@@ -86,6 +86,14 @@ def test_frame_may_be_linear_in_part(user_plane, hook, maps, stimuli):
             linear = rng.randrange(14, len(frame) + 1)
             whole = user_plane.run(hook, frame)
             assert user_plane.run(hook, frame, linear=linear, summed=1) == whole, (SEED, linear, frame.hex())
+
+
+def test_answer_does_not_keep_what_the_nic_has_summed_up_of_the_question(user_plane):
+    """A receiver on this machine would verify the answer by it."""
+    user_plane.set({VIP6: an_entry6()}, a_control6())
+    outcome = user_plane.run(Hook.TC_INGRESS, an_ns(), summed=1)
+    assert outcome.action == SEND_BACK
+    assert not user_plane.left_summed
 
 
 @pytest.mark.parametrize("frame", [an_arp_request(), an_ns()], ids=["arp", "nd"])

@@ -139,9 +139,10 @@ long bpf_skb_vlan_pop(struct __sk_buff *skb)
 	return 0;
 }
 
-__s64 bpf_csum_update(struct __sk_buff *skb, __u32 sum)
+/* A sum has 32 bits, and bcc's header takes it for an int. This one has all of them set but one. */
+int bpf_csum_update(struct __sk_buff *skb, __u32 sum)
 {
-	return skb->summed ? 0 : -ENOTSUP;
+	return skb->summed ? 0xfffffffe : -ENOTSUP;
 }
 
 static __u32 folded(__u64 sum)
@@ -151,22 +152,27 @@ static __u32 folded(__u64 sum)
 	return sum;
 }
 
-static __u64 words(const void *bytes, __u32 size, __u16 flip)
+static __u64 words(const void *bytes, __u32 size, __u32 flip)
 {
 	__u64 sum = 0;
-	__u16 word;
+	__u32 word;
 	__u32 i;
 
-	for (i = 0; i < size; i += 2) {
-		memcpy(&word, (const __u8 *)bytes + i, 2);
+	for (i = 0; i < size; i += sizeof(word)) {
+		memcpy(&word, (const __u8 *)bytes + i, sizeof(word));
 		sum += word ^ flip;
 	}
 	return sum;
 }
 
-__s64 bpf_csum_diff(const __be32 *from, __u32 from_size, const __be32 *to, __u32 to_size, __u32 seed)
+/* As in kernels before 6.13, which do not fold it: half of the sums have the highest bit set. */
+int bpf_csum_diff(const __be32 *from, __u32 from_size, const __be32 *to, __u32 to_size, __u32 seed)
 {
-	return folded(words(from, from_size, 0xffff) + words(to, to_size, 0) + seed);
+	__u64 sum = words(from, from_size, 0xffffffff) + words(to, to_size, 0) + seed;
+
+	while (sum >> 32)
+		sum = (__u32)sum + (sum >> 32);
+	return sum;
 }
 
 /* `from` is 0 and `to` a difference: inet_proto_csum_replace_by_diff(). */

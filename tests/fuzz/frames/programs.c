@@ -106,6 +106,7 @@ static void run_tc_program(const struct arrival *a, const __u8 *frame, struct de
 	d->tagged = skb.vlan_present;
 	d->redirected = take_redirection();
 	d->hidden = skb.pkt_type == PACKET_OTHERHOST;
+	d->summed = skb.summed;
 	skb_read(&skb, d->frame);
 	skb_free(&skb);
 }
@@ -117,7 +118,7 @@ static void run_xdp_program(const struct arrival *a, const __u8 *frame, struct d
 	xdp_make(&ctx, LINK, frame, a->length);
 	d->code = a->twin ? try_ingress_xdp(&ctx) : ingress_xdp(&ctx);
 	d->length = ctx.data_end - ctx.data;
-	d->tagged = d->redirected = d->hidden = 0;
+	d->tagged = d->redirected = d->hidden = d->summed = 0;
 	memcpy(d->frame, (__u8 *)ctx.data, d->length);
 	xdp_free(&ctx);
 }

@@ -43,6 +43,7 @@ struct arrival {
 struct departure {
 	__u32 code, length;
 	__u32 redirected, tagged, hidden;
+	__u32 summed; /* the kernel still takes what the NIC has summed up for that of the frame */
 	__u8 frame[MAX_FRAME];
 };
 

@@ -87,6 +87,7 @@ class Departure(ctypes.Structure):
         ("redirected", ctypes.c_uint32),
         ("tagged", ctypes.c_uint32),
         ("hidden", ctypes.c_uint32),
+        ("summed", ctypes.c_uint32),
         ("frame", ctypes.c_uint8 * MAX_FRAME),
     )
 
@@ -200,6 +201,11 @@ class UserPlane:
         before = self.counts()
         outcome = self.run(hook, frame)
         return outcome, self.counts() - before
+
+    @property
+    def left_summed(self) -> bool:
+        """Whether the kernel takes what the NIC has summed up for the sum of the last frame (CHECKSUM_COMPLETE)."""
+        return bool(self._left.summed)
 
     @property
     def grants(self) -> Grants:
