@@ -21,7 +21,7 @@ from arpguard_lab.topology import NETWORK, AgentProcess, Lab
 from support.frames.builders import a_frame, a_packet
 from support.netns.agents import hung, said
 from support.netns.cable import Pair, a_pair, a_place, address, plug
-from support.netns.foreign import TC_UNSPEC, a_tc_program, an_xdp_program, attached, programs_at
+from support.netns.foreign import TC_UNSPEC, a_tc_program, an_xdp_program, attached, attachments, programs_at
 from support.netns.waiting import REPAIR_S, until
 from support.netns.wire import Wire, a_wire, arp_of, claims, shown
 
@@ -212,8 +212,8 @@ def test_e8_an_interface_that_is_made_anew_is_guarded_within_a_second(pair, agen
     plug(pair.node, pair.client)
     with a_wire(pair.client) as wire:
         until(lambda: guarded_again(wire), REPAIR_S)
-    stale = [path.name for path in (agent.pin_dir / "links").iterdir()]
-    assert sorted(stale) == sorted(f"{pair.ifindex()}-{hook}" for hook in ("tc_ingress", "tc_egress"))
+    found = attachments(pair.node, agent.pin_dir)
+    assert sorted(found) == sorted((pair.ifindex(), hook) for hook in (Hook.TC_INGRESS, Hook.TC_EGRESS))
 
 
 @pytest.mark.tcx
@@ -386,6 +386,7 @@ def test_an_address_that_is_away_for_a_moment_does_not_open_the_guard(interfaces
             assert wire.who(OWNED, FREE) == [M]
 
 
+@pytest.mark.tcx
 def test_e8_pins_that_somebody_removed_are_made_again(pair, agent, wire):
     """Without its folder no link can be pinned, and a link that is not pinned goes."""
     until(lambda: guarded_again(wire))

@@ -14,7 +14,6 @@ import pytest
 
 from arpguard.addresses import Address, MacAddress
 from arpguard.dataplane import loader
-from arpguard.dataplane.attach import read_pins
 from arpguard.dataplane.maps import EntryTable, read_totals
 from arpguard.dataplane.neighboursocket import NeighbourSocket
 from arpguard.model import EntryKey, VipEntry
@@ -24,7 +23,7 @@ from arpguard_lab.netns import command
 from arpguard_lab.topology import NETWORK, AgentProcess, Host
 from support.netns.agents import said
 from support.netns.cable import Pair, a_netns, a_pair, address, address6, groups_of, plug, speak_ipv6
-from support.netns.foreign import filters_of_guards, programs_at
+from support.netns.foreign import attachments, programs_at
 from support.netns.waiting import REPAIR_S, until
 from support.netns.wire import Wire, a_wire, arp_of, stream
 
@@ -169,8 +168,7 @@ def test_a_new_mac_is_answered_and_announced_with_at_once(pair, agent, steps):
 
 def attached_to(pair: Pair, agent: AgentProcess) -> set[int]:
     """The links, by index, that have its programs, or had them and are pinned."""
-    filters = {ifindex for ifindex, _ in filters_of_guards(pair.node)}
-    return {pin.wanted_ifindex for pin in read_pins(agent.pin_dir)} | filters
+    return {ifindex for ifindex, _ in attachments(pair.node, agent.pin_dir)}
 
 
 def test_a_device_that_is_made_anew_is_guarded_and_nothing_is_left_of_the_old_one(pair, agent):

@@ -12,12 +12,11 @@ from ipaddress import ip_address
 import pytest
 
 from arpguard.addresses import Address
-from arpguard.dataplane.attach import read_pins
 from arpguard.verdict import Hook
 from arpguard_lab.netns import Netns
 from arpguard_lab.topology import AgentProcess
 from support.netns.cable import Pair, a_pair, address
-from support.netns.foreign import filters_of_guards
+from support.netns.foreign import attachments
 from support.netns.waiting import ANSWER_S, REPAIR_S, until
 
 pytestmark = [pytest.mark.netns, pytest.mark.bpf]
@@ -98,13 +97,8 @@ def agent(pair, the_agent) -> AgentProcess:
 
 def guarded(pair: Pair, agent: AgentProcess) -> set[str]:
     """The links that programs are attached to, both in and out."""
-    found = [ifindex for ifindex, _ in attachments(pair, agent)]
+    found = [ifindex for ifindex, _ in attachments(pair.node, agent.pin_dir)]
     return {name_of(pair, ifindex) for ifindex in found if found.count(ifindex) == 2}
-
-
-def attachments(pair: Pair, agent: AgentProcess) -> list[tuple[int, Hook]]:
-    """Where its programs are, by index of the link, however the kernel has them attached."""
-    return [*((pin.info.ifindex, pin.hook) for pin in read_pins(agent.pin_dir)), *filters_of_guards(pair.node)]
 
 
 def name_of(pair: Pair, ifindex: int) -> str:
@@ -487,7 +481,7 @@ def test_xdp_on_a_device_that_has_none_falls_back_to_tc(pair, agent):
     agent.configure("datapath: xdp\n" + a_config("[br0]"))
     is_told(agent, "br0: the kernel refused native XDP on interface")
     guards(pair, agent, "br0")
-    hooks = {hook for _, hook in attachments(pair, agent)}
+    hooks = {hook for _, hook in attachments(pair.node, agent.pin_dir)}
     assert hooks == {Hook.TC_INGRESS, Hook.TC_EGRESS}
 
 

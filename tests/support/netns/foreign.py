@@ -1,4 +1,4 @@
-"""Other people's BPF programs on a host's device, and which ones are there."""
+"""BPF programs on a host's devices: other people's, and where the guard's are."""
 
 import asyncio
 import contextlib
@@ -8,8 +8,10 @@ import socket
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from arpguard.dataplane import clsact, syscall
+from arpguard.dataplane.attach import read_pins
 from arpguard.verdict import Hook
 from arpguard_lab.topology import Host
 
@@ -77,9 +79,10 @@ def programs_at(host: Host, hook: Hook, device: str = "eth0") -> list[int]:
     return host.netns.call(look)
 
 
-def filters_of_guards(host: Host) -> list[tuple[int, Hook]]:
-    """Where the agent's programs are attached by clsact on a host: indexes of links, and hooks."""
-    return host.netns.call(lambda: asyncio.run(clsact.find_all()))
+def attachments(host: Host, pin_dir: Path) -> list[tuple[int, Hook]]:
+    """Where a host's agent has its programs, by index of the link; also where it left a pin, and the link is gone."""
+    filters = host.netns.call(lambda: asyncio.run(clsact.find_all()))
+    return [*((pin.wanted_ifindex, pin.hook) for pin in read_pins(pin_dir)), *filters]
 
 
 def lacks_tcx() -> bool:
