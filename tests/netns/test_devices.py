@@ -84,6 +84,7 @@ def pair() -> Iterator[Pair]:
     with a_pair("devices") as made:
         _drivers_or_skip(made.node.netns)
         _build(made)
+        until(lambda: aggregated(made) == 2, what="LACP has made one link of both ports")
         yield made
 
 
