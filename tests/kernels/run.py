@@ -222,6 +222,8 @@ def main() -> int:
         if runs and writes and asked.write_incident:
             made = made_with(f"kube-proxy {KUBERNETES}")
             replace_table(asked.write_incident, "kube-proxy", f"{made}\n\n{table(runs)}")
+        pool.close()  # or the end of this block would interrupt its processes, which say so
+        pool.join()
 
     held = all(each.holds for each in ran) and all(row.holds for each in runs for row in each.rows)
     return int(not held)
