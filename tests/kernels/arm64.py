@@ -24,16 +24,8 @@ NAME = "arm64"
 _SUITE, _MIRROR, _PYTHON = "bookworm", "http://deb.debian.org/debian", "3.11"
 _PACKAGES = (
     *("linux-image-arm64", "python3", "libbpf1", "bpftool"),
-    *(
-        "busybox-static",
-        "coreutils",
-        "dash",
-        "iproute2",
-        "kmod",
-        "mount",
-        "procps",
-        "util-linux",
-    ),  # the guest's first commands
+    *("busybox-static", "coreutils", "dash", "iproute2", "kmod", "mount"),  # the guest's first commands
+    *("libstdc++6", "procps", "util-linux"),  # the lab's
 )
 _MADE = ("dev", "proc", "root", "run", "sys", "tmp")
 _LIBRARY, _SITE = f"usr/lib/python{_PYTHON}", f"usr/local/lib/python{_PYTHON}/dist-packages"
