@@ -414,10 +414,10 @@ def test_a_link_that_is_renamed_stays_guarded_and_is_found_by_its_new_name(pair,
     guards(pair, agent, "bare0")
     pair.node.netns.batch(["link set bare0 down", "link set bare0 name bare9", "link set bare9 up"])
     try:
-        until(lambda: any("bare0: there is no such interface" in each for each in problems(agent)), REPAIR_S)
+        is_told(agent, "interfaces: bare0: there is no such interface")
         guards(pair, agent, "bare9")
         agent.configure(a_config("[bare9]"))
-        until(lambda: not problems(agent), REPAIR_S, "it is named as it is called")
+        until(lambda: not problems(agent), ANSWER_S, "it is named as it is called")
         guards(pair, agent, "bare9")
     finally:
         pair.node.netns.batch(["link set bare9 down", "link set bare9 name bare0", "link set bare0 up"])
@@ -501,7 +501,7 @@ def test_a_link_that_becomes_a_port_is_guarded_until_its_master_is(pair, agent, 
     pair.node.netns.batch(["addr add 10.6.0.1/24 dev bare0"])
     guards(pair, agent, "bare0")
     pair.node.netns.batch(["link set bare0 master br1"])
-    until(lambda: any("bare0 is a port of br1, which has the" in each for each in problems(agent)), REPAIR_S)
+    until(lambda: any("bare0 is a port of br1, which has the" in each for each in problems(agent)), what="the problem")
     guards(pair, agent, "bare0")
     pair.node.netns.batch(["addr del 10.6.0.1/24 dev bare0", "addr add 10.6.0.1/24 dev br1"])
     guards(pair, agent, "br1")

@@ -81,7 +81,7 @@ def programs_at(host: Host, hook: Hook, device: str = "eth0") -> list[int]:
 
 def attachments(host: Host, pin_dir: Path) -> list[tuple[int, Hook]]:
     """Where a host's agent has its programs, by index of the link; also where it left a pin, and the link is gone."""
-    filters = host.netns.call(lambda: asyncio.run(clsact.find_all()))
+    filters = host.netns.call(lambda: asyncio.run(clsact.find_all())) if lacks_tcx() else []
     return [*((pin.wanted_ifindex, pin.hook) for pin in read_pins(pin_dir)), *filters]
 
 
