@@ -22,7 +22,7 @@ from support.frames.builders import a_control, an_entry
 from support.netns.agents import hung, pid_of, said
 from support.netns.cable import Pair, a_pair, address
 from support.netns.foreign import an_xdp_program, attached
-from support.netns.guard import a_guard
+from support.netns.guard import a_guard, attachments
 from support.netns.waiting import REPAIR_S, until
 from support.netns.wire import Wire, a_wire, stream
 from support.programs.compiling import another_build
@@ -462,8 +462,7 @@ def test_cleanup_refuses_while_the_agent_runs_and_then_removes_everything(pair, 
 
 def hooks(pair: Pair, agent: AgentProcess) -> set[str]:
     """Where the agent's programs are."""
-    prefix = f"{pair.ifindex()}-"
-    return {path.name.removeprefix(prefix) for path in (agent.pin_dir / "links").glob(f"{prefix}*")}
+    return {hook.name.lower() for ifindex, hook in attachments(pair.node, agent.pin_dir) if ifindex == pair.ifindex()}
 
 
 def test_xdp_is_not_used_where_the_device_hides_vlan_tags_from_it():

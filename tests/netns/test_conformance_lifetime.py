@@ -21,7 +21,8 @@ from arpguard_lab.topology import NETWORK, AgentProcess, Lab
 from support.frames.builders import a_frame, a_packet
 from support.netns.agents import hung, said
 from support.netns.cable import Pair, a_pair, a_place, address, plug
-from support.netns.foreign import TC_UNSPEC, a_tc_program, an_xdp_program, attached, attachments, programs_at
+from support.netns.foreign import TC_UNSPEC, a_tc_program, an_xdp_program, attached, programs_at
+from support.netns.guard import attachments
 from support.netns.waiting import REPAIR_S, until
 from support.netns.wire import Wire, a_wire, arp_of, claims, shown
 

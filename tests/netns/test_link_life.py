@@ -23,7 +23,8 @@ from arpguard_lab.netns import command
 from arpguard_lab.topology import NETWORK, AgentProcess, Host
 from support.netns.agents import said
 from support.netns.cable import Pair, a_netns, a_pair, address, address6, groups_of, plug, speak_ipv6
-from support.netns.foreign import attachments, programs_at
+from support.netns.foreign import programs_at
+from support.netns.guard import attachments
 from support.netns.waiting import REPAIR_S, until
 from support.netns.wire import Wire, a_wire, arp_of, stream
 

@@ -16,7 +16,7 @@ from arpguard.verdict import Hook
 from arpguard_lab.netns import Netns
 from arpguard_lab.topology import AgentProcess
 from support.netns.cable import Pair, a_pair, address
-from support.netns.foreign import attachments
+from support.netns.guard import attachments
 from support.netns.waiting import ANSWER_S, REPAIR_S, until
 
 pytestmark = [pytest.mark.netns, pytest.mark.bpf]

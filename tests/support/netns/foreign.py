@@ -1,4 +1,4 @@
-"""BPF programs on a host's devices: other people's, and where the guard's are."""
+"""Other people's BPF programs on a host's device."""
 
 import asyncio
 import contextlib
@@ -8,10 +8,8 @@ import socket
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 from arpguard.dataplane import clsact, syscall
-from arpguard.dataplane.attach import read_pins
 from arpguard.verdict import Hook
 from arpguard_lab.topology import Host
 
@@ -77,12 +75,6 @@ def programs_at(host: Host, hook: Hook, device: str = "eth0") -> list[int]:
         return [each.program_id for each in asyncio.run(clsact.read_filters(ifindex, hook))]
 
     return host.netns.call(look)
-
-
-def attachments(host: Host, pin_dir: Path) -> list[tuple[int, Hook]]:
-    """Where a host's agent has its programs, by index of the link; also where it left a pin, and the link is gone."""
-    filters = host.netns.call(lambda: asyncio.run(clsact.find_all())) if lacks_tcx() else []
-    return [*((pin.wanted_ifindex, pin.hook) for pin in read_pins(pin_dir)), *filters]
 
 
 def lacks_tcx() -> bool:

@@ -1,16 +1,19 @@
-"""The guard without an agent: entries and control are the test's."""
+"""The guard without an agent, where entries and control are the test's; and where a guard is."""
 
 import asyncio
 from collections.abc import Mapping
 from ipaddress import IPv4Address
+from pathlib import Path
 
-from arpguard.dataplane import bpffs, loader, syscall
-from arpguard.dataplane.attach import Attacher
+from arpguard.dataplane import bpffs, clsact, loader, syscall
+from arpguard.dataplane.attach import Attacher, read_pins
 from arpguard.dataplane.build import read_build
 from arpguard.dataplane.maps import ControlValue, EntryTable, VouchingTable
 from arpguard.model import EntryKey, NodeControl, VipEntry
 from arpguard.verdict import Hook
+from arpguard_lab.topology import Host
 from support.netns.cable import Pair
+from support.netns.foreign import lacks_tcx
 
 
 class Guard:
@@ -58,3 +61,9 @@ def a_guard(pair: Pair, *hooks: Hook, use_tcx: bool = True) -> Guard:
     guard = Guard(pair, loader.load(pin_dir, read_build()), use_tcx=use_tcx)
     guard.attach(*hooks)
     return guard
+
+
+def attachments(host: Host, pin_dir: Path) -> list[tuple[int, Hook]]:
+    """Where a host's agent has its programs, by index of the link; also where it left a pin, and the link is gone."""
+    filters = host.netns.call(lambda: asyncio.run(clsact.find_all())) if lacks_tcx() else []
+    return [*((pin.wanted_ifindex, pin.hook) for pin in read_pins(pin_dir)), *filters]
