@@ -168,7 +168,7 @@ def test_a_new_mac_is_answered_and_announced_with_at_once(pair, agent, steps):
 
 
 def attached_to(pair: Pair, agent: AgentProcess) -> set[int]:
-    """The links, by index, that have its programs, or had them and are pinned."""
+    """The links, by index, that have its programs; 0: one that is gone, and still pinned."""
     return {ifindex for ifindex, _ in attachments(pair.node, agent.pin_dir)}
 
 

@@ -64,6 +64,6 @@ def a_guard(pair: Pair, *hooks: Hook, use_tcx: bool = True) -> Guard:
 
 
 def attachments(host: Host, pin_dir: Path) -> list[tuple[int, Hook]]:
-    """Where a host's agent has its programs, by index of the link; also where it left a pin, and the link is gone."""
+    """Where the kernel has the programs of a host's agent, by index of the link; 0: a pin is left, the link is not."""
     filters = host.netns.call(lambda: asyncio.run(clsact.find_all())) if lacks_tcx() else []
-    return [*((pin.wanted_ifindex, pin.hook) for pin in read_pins(pin_dir)), *filters]
+    return [*((pin.info.ifindex, pin.hook) for pin in read_pins(pin_dir)), *filters]
