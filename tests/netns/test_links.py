@@ -114,7 +114,7 @@ def guards(pair: Pair, agent: AgentProcess, *names: str, within_s: float = REPAI
 
 
 def problems(agent: AgentProcess) -> list[str]:
-    """What the log says is wrong, and not solved since; but not what the audit found, which runs at times of its own."""
+    """What the log says is wrong, and not solved since; not what the audit finds, which runs at times of its own."""
     standing: list[str] = []
     for kind, text in re.findall(r"(problem|solved): (?!audit: )(.*)", agent.said()):
         standing = [*standing, text] if kind == "problem" else [each for each in standing if each != text]
