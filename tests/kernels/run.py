@@ -144,7 +144,7 @@ def made_with(*programs: str) -> str:
 
 
 def run_suites(
-    kernel: packages.Kernel, folder: Path, words: Sequence[str], openvswitch: Path, *, short: bool
+    kernel: packages.Kernel, folder: Path, words: Sequence[str], openvswitch: Path | None, *, short: bool
 ) -> suites.Run:
     """The suites on a kernel, those of which a name has one of the words. `openvswitch`: as in `suites.run`."""
 
@@ -205,7 +205,7 @@ def main() -> int:
     reason = "not asked for" if asked.short or asked.suite else incident_missing()
     if reason:
         print(f"kernels: kube-proxy skipped: {reason}")
-    openvswitch = packages.fetch_openvswitch(CACHE)
+    openvswitch = None if asked.short else packages.fetch_openvswitch(CACHE)
 
     # A guest's tests run one after the other, so each kernel has a processor of this machine for itself.
     with tempfile.TemporaryDirectory(prefix="arpguard-kernels-") as temporary, Pool(initializer=end_by_signals) as pool:

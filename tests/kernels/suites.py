@@ -125,11 +125,12 @@ Told: TypeAlias = Callable[[str, Outcome], None]
 
 
 def run(
-    kernel: Kernel, folder: Path, suites: Sequence[Suite], openvswitch: Path, told: Told, *, short: bool
+    kernel: Kernel, folder: Path, suites: Sequence[Suite], openvswitch: Path | None, told: Told, *, short: bool
 ) -> dict[str, Outcome]:
     """One boot, in which each suite has a process and a report of its own.
 
-    `openvswitch`: where that is unpacked. `told` gets what came of each suite as soon as that is over.
+    `openvswitch`: where that is unpacked, if a suite needs it. `told` gets what came of each suite as soon as that is
+    over.
     """
     shared = folder / "suites"
     shared.mkdir(parents=True)
@@ -140,7 +141,7 @@ def run(
         "PYTHONPATH": os.pathsep.join(map(str, (_TESTS, *kernel.path))),
         "PYTHONDONTWRITEBYTECODE": "1",
         "ARPGUARD_SLOWNESS": str(_SLOWNESS),
-        "ARPGUARD_OPENVSWITCH": str(openvswitch),
+        "ARPGUARD_OPENVSWITCH": str(openvswitch or ""),
     }
 
     found: dict[str, Outcome] = {}
