@@ -80,19 +80,28 @@ static __always_inline void nd_parse(struct facts *f, const struct nd_message *m
 }
 
 struct nd_options {
-	__u64 mac;	 /* in the first link-layer address of the kind asked for */
-	__u64 sum;	 /* of their bytes */
-	__u8 link_layer; /* length of the first link-layer address of the kind asked for, in units of 8 bytes */
-	__u8 bad;	 /* one has no length, or is longer than the message */
+	__u64 mac;	  /* in the first link-layer address of the kind asked for */
+	__u64 sum;	  /* of their bytes */
+	__u64 link_layer; /* length of the first link-layer address of the kind asked for, in units of 8 bytes */
+	__u64 bad;	  /* one has no length, or is longer than the message */
 };
 
+/* All bits if `x` is 0 or less, else none. */
+static __always_inline __u64 if_none(__s64 x)
+{
+	return opaque((__s64)(opaque(x) - 1) >> 63);
+}
+
 /* Reads the options, unit by unit: all have a length in units of 8 bytes (RFC 4861 4.6), and of each kind the first
- * one counts (ndisc_parse_options()). */
+ * one counts (ndisc_parse_options()).
+ * Masks instead of branches, and numbers that are hidden: the verifier would walk through each unit, and through what
+ * follows the last, once for each branch before it. `unit` is hidden, too, for what is known of how far it can be read
+ * would be known of the whole message, and be another thing after each unit. */
 static __always_inline void nd_read_options(struct nd_options *o, const struct nd_message *m, __u32 length, __u8 wanted)
 {
-	const __be32 *unit = m->body + ND_MESSAGE_LEN / 4;
-	__u32 units = (length - ND_MESSAGE_LEN) / 8;
-	__u8 left = 0;
+	const __be32 *unit = (void *)m->body + ND_MESSAGE_LEN + (forgotten(0, length) & 4);
+	__s64 units = (length - ND_MESSAGE_LEN) / 8, left = 0;
+	__u64 begins, counts, size, bad = 0;
 	int i;
 
 	for (i = 0; i < (ND_MAX_LEN - ND_MESSAGE_LEN) / 8; i++, unit += 2) {
@@ -101,18 +110,16 @@ static __always_inline void nd_read_options(struct nd_options *o, const struct n
 		if ((void *)(unit + 2) > m->end)
 			break;
 		o->sum += (__u64)unit[0] + unit[1];
-		if (!left) {
-			left = (__u8)(unit[0] >> 8);
-			if (!left || left > units - i)
-				break;
-			if ((__u8)unit[0] == wanted && !o->link_layer) {
-				o->link_layer = left;
-				o->mac = unit[0] >> 16 | (__u64)unit[1] << 16;
-			}
-		}
-		left--;
+		begins = if_none(left);
+		size = begins & unit[0] >> 8 & 0xff;
+		bad |= begins & (if_none(size) | if_none(units - i - size + 1));
+		counts = begins & ~bad & if_none((__u8)unit[0] ^ wanted) & if_none(o->link_layer);
+		o->link_layer |= counts & size;
+		o->mac |= counts & (unit[0] >> 16 | (__u64)unit[1] << 16);
+		left = forgotten(left + size - 1, length);
 	}
-	o->bad = i != units || length % 8;
+	o->bad = forgotten(bad | (i ^ units) | length % 8, length);
+	o->link_layer = forgotten(o->link_layer, length);
 }
 
 /* Why no host may believe or answer it: RFC 4861 7.1.1 and 7.1.2, as ndisc_rcv() and what it calls have them.
@@ -159,16 +166,17 @@ static __always_inline void nd_examine(struct facts *f, const struct nd_message 
 {
 	__s32 readable = m->length < m->there ? m->length : m->there;
 	const __be32 *dst = m->ip + 6, *b = m->body;
+	__u8 wanted = f->op == OP_SOLICIT ? ND_SOURCE_LINK_LAYER : ND_TARGET_LINK_LAYER;
 	struct nd_options o = {.sum = (__u64)b[0] + b[1] + b[2] + b[3] + b[4] + b[5]};
 
 	if (readable >= ND_MESSAGE_LEN && readable <= ND_MAX_LEN)
-		nd_read_options(&o, m, readable, f->op == OP_SOLICIT ? ND_SOURCE_LINK_LAYER : ND_TARGET_LINK_LAYER);
+		nd_read_options(&o, m, readable, forgotten(wanted, readable));
 	if (o.link_layer)
 		f->sha = o.mac;
 	if (ipv6_is_multicast(dst))
 		f->group = mac_of_group(dst[3]);
-	f->odd = nd_is_odd(f, m, &o);
-	f->flaw = nd_flaw(f, m, &o);
+	f->odd = forgotten(nd_is_odd(f, m, &o), m->length);
+	f->flaw = forgotten(nd_flaw(f, m, &o), m->length);
 }
 
 /* The advertisement that answers a solicitation, from `mac` (RFC 4861 7.2.4): to all nodes if :: asked.

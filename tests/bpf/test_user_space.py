@@ -23,6 +23,7 @@ from support.programs.edges import (
     check_cost,
     check_fence,
     check_grant,
+    check_option_of_no_length,
     check_vouchers_fence,
 )
 from support.programs.judging import HOOKS, first_wrong_cell
@@ -67,6 +68,10 @@ def test_first_grant_of_a_term_sets_the_fence_whatever_it_was(user_plane, ahead_
 @pytest.mark.parametrize("cost", COSTS.values(), ids=COSTS)
 def test_frame_costs_no_more_than_it_has_to(user_plane, cost):
     check_cost(user_plane, cost)
+
+
+def test_address_behind_an_option_of_no_length_is_not_read(user_plane):
+    check_option_of_no_length(user_plane)
 
 
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)

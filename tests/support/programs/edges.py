@@ -12,6 +12,7 @@ from support.frames.builders import (
     HOUR_NS,
     NEIGHBOUR_IP,
     OTHER_VIP,
+    TESTER,
     TESTER_IP,
     VIP,
     a_control,
@@ -25,6 +26,7 @@ from support.frames.builders import (
 from support.frames.nd_builders import (
     HOP_BY_HOP,
     NEIGHBOUR_IP6,
+    OPTIONS,
     PAYLOAD_LEN,
     VIP6,
     a_header,
@@ -33,6 +35,7 @@ from support.frames.nd_builders import (
     an_ns,
     nd_frame,
     nonce,
+    slla,
 )
 from support.frames.vouch_builders import TERM, a_grant, a_vouching_control, sealed
 from support.programs.prog_run import DROPPED, INGRESS, one_count, passed, sent_back
@@ -194,6 +197,20 @@ SHAPES = {
 }
 
 
+_FOREIGN = an_entry6(Kind.FOREIGN)
+_ITS_OWN = nd_frame(
+    a_solicitation(src=VIP6, target=NEIGHBOUR_IP6, options=(nonce(), slla(TESTER))), src=_FOREIGN.link_mac
+)
+_OF_NO_LENGTH = patched(_ITS_OWN, OPTIONS + 1, b"\0")
+
+
+def check_option_of_no_length(plane: UserPlane) -> None:
+    """The MAC behind it is nobody's: the node's own solicitation stays its own."""
+    plane.set({VIP6: _FOREIGN}, _ALL)
+    _, counts = plane.counted(Hook.TC_EGRESS, _OF_NO_LENGTH)
+    assert counts == one_count(Reason.EGRESS_REWRITTEN, vip=VIP6)
+
+
 def first_wrong_edge(plane: UserPlane) -> str | None:
     """The name of what is wrong first."""
     checks = [(name, check_fence, case) for name, case in FENCES.items()]
@@ -202,6 +219,7 @@ def first_wrong_edge(plane: UserPlane) -> str | None:
     checks += [(name, check_grant, (*case, TERM.number - 1)) for name, case in GRANTED_ANEW.items()]
     checks += [(name, check_cost, (cost,)) for name, cost in COSTS.items()]
     checks += [(name, shape.check, ()) for name, shape in SHAPES.items()]
+    checks += [("option_of_no_length", check_option_of_no_length, ())]
     for name, check, arguments in checks:
         try:
             check(plane, *arguments)
