@@ -69,8 +69,9 @@ def _lacking_tcx() -> str | None:
 _LACKING = {"bpf": _lacking_bpf, "compiler": _lacking_compiler, "netns": _lacking_netns, "tcx": _lacking_tcx}
 
 
-# Clusters of agents, whose leases run out on a machine that is too busy: one file at a time, before all others. What
+# Clusters of agents, whose leases run out on a machine that is too busy: two files at a time, before all others. What
 # neither has namespaces nor waits for a server gives way to what does.
+_LAB_OF_CLUSTERS = "tests/netns/test_kube_lab"  # takes about as long as all other clusters together
 _CLUSTERS = (
     "tests/api/test_cluster",
     "tests/kube/test_burst",
@@ -107,7 +108,9 @@ def _may_be_late(item: pytest.Item) -> bool:
 
 class _Scheduling(LoadFileScheduling):
     def _split_scope(self, nodeid: str) -> str:
-        return "clusters" if nodeid.startswith(_CLUSTERS) else super()._split_scope(nodeid)
+        if not nodeid.startswith(_CLUSTERS):
+            return super()._split_scope(nodeid)
+        return "lab of clusters" if nodeid.startswith(_LAB_OF_CLUSTERS) else "clusters"
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> _Scheduling:
