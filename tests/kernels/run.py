@@ -210,15 +210,17 @@ def main() -> int:
     # A guest's tests run one after the other, so each kernel has a processor of this machine for itself.
     with tempfile.TemporaryDirectory(prefix="arpguard-kernels-") as temporary, Pool(initializer=end_by_signals) as pool:
         folder = (asked.keep or Path(temporary)).absolute()
-        on_each = partial(
+        suites_on = partial(
             run_suites, folder=folder, words=asked.suite or [""], openvswitch=openvswitch, short=asked.short
         )
-        ran = pool.map(on_each, kernels, chunksize=1)
+        incident_on = partial(run_incident, folder=folder)
+        tested = pool.map_async(suites_on, kernels, chunksize=1)
+        incidents = pool.map_async(incident_on, [] if reason else kernels, chunksize=1)
+        ran = tested.get()
         if writes and asked.write:
             replace_table(asked.write, "suites", f"{made_with()}\n\n{suites.table(ran)}")
 
-        found = [] if reason else pool.map(partial(run_incident, folder=folder), kernels, chunksize=1)
-        runs = [each for each in found if each is not None]
+        runs = [each for each in incidents.get() if each is not None]
         if runs and writes and asked.write_incident:
             made = made_with(f"kube-proxy {KUBERNETES}")
             replace_table(asked.write_incident, "kube-proxy", f"{made}\n\n{table(runs)}")
