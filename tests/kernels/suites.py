@@ -152,13 +152,17 @@ def run(
                 found[suite.name] = outcome_of(report.read_text(encoding="utf-8"))
                 told(suite.name, found[suite.name])
 
+    gone = ""
     with _nics() if not kernel.is_foreign else nullcontext([]) as nics:
-        Machine(kernel, shared, nics).run(["sh", script], environment, _GUEST_S, look)
+        try:
+            Machine(kernel, shared, nics).run(["sh", script], environment, _GUEST_S, look)
+        except RuntimeError as error:
+            gone = str(error)
     look()
     for suite, report in reports.items():
         if suite.name not in found:
             log = report.with_suffix(".log")
-            found[suite.name] = Outcome(0, 0, (f"did not run to its end: {_last_line(log)}",))
+            found[suite.name] = Outcome(0, 0, (f"did not run to its end: {gone or _last_line(log)}",))
             told(suite.name, found[suite.name])
     return found
 
