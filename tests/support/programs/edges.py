@@ -7,6 +7,7 @@ from arpguard.addresses import Address
 from arpguard.model import Grants, NodeControl, VipEntry
 from arpguard.verdict import Hook, Kind, Mode, Reason
 from arpguard.wire.ethernet import VlanTag
+from arpguard.wire.ndp import solicited_node
 from support.frames.builders import (
     EPOCH,
     HOUR_NS,
@@ -27,6 +28,7 @@ from support.frames.nd_builders import (
     HOP_BY_HOP,
     NEIGHBOUR_IP6,
     OPTIONS,
+    OTHER_VIP6,
     PAYLOAD_LEN,
     VIP6,
     a_header,
@@ -192,6 +194,7 @@ SHAPES = {
     "two_tags_of_a_solicitation": Shape(an_ns(tags=(VlanTag(0), VlanTag(0))), VIP6),
     "longer_than_is_read": Shape(_TOO_LONG, VIP6),
     "hop_by_hop_and_no_payload_length": Shape(_JUMBOGRAM, VIP6),
+    "to_the_group_of_another": Shape(nd_frame(a_solicitation(dst=solicited_node(OTHER_VIP6))), VIP6),
     "fifth_version": Shape(_FIFTH_VERSION),
     "seventh_version": Shape(_SEVENTH_VERSION),
 }
