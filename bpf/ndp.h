@@ -94,9 +94,10 @@ static __always_inline __u64 if_none(__s64 x)
 
 /* Reads the options, unit by unit: all have a length in units of 8 bytes (RFC 4861 4.6), and of each kind the first
  * one counts (ndisc_parse_options()).
- * Masks instead of branches, and numbers that are hidden: the verifier would walk through each unit, and through what
- * follows the last, once for each branch before it. `unit` is hidden, too, for what is known of how far it can be read
- * would be known of the whole message, and be another thing after each unit. */
+ * The verifier follows every branch of the loop on its own, and the code behind the loop once for each state in which
+ * it can be left. So the loop uses masks instead of branches, and `forgotten` hides what differs from unit to unit.
+ * `unit` has a hidden 0 added, which makes it a pointer of its own to the verifier: else the bounds check of each unit
+ * would say something new about every pointer into the message. */
 static __always_inline void nd_read_options(struct nd_options *o, const struct nd_message *m, __u32 length, __u8 wanted)
 {
 	const __be32 *unit = (void *)m->body + ND_MESSAGE_LEN + (forgotten(0, length) & 4);

@@ -134,8 +134,8 @@ class Machine:
     def _words(self, initramfs: Path) -> list[str]:
         emulator, is_foreign = EMULATORS[self._kernel.architecture], self._kernel.is_foreign
         return [
-            # One thread for all processors: with one for each, now and then a processor runs into the breakpoint by
-            # which the kernel changes its code on another one, and the kernel panics (QEMU 7.2).
+            # QEMU emulates all processors in one thread. With a thread for each, a guest's kernel panicked: one
+            # processor hit the breakpoint that the kernel sets while it patches its code from another (QEMU 7.2).
             *(emulator.name, *emulator.words, "-accel", "tcg,thread=single"),
             *("-smp", str(_PROCESSORS), "-m", str(_MEMORY_MB), "-nographic", "-no-reboot", "-nodefaults"),
             *("-serial", "stdio", "-kernel", str(self._kernel.image), "-initrd", str(initramfs)),

@@ -35,7 +35,7 @@ END_S = 20
 CONFIG = f"""
 mode: enforce
 interfaces: [eth0]
-audit: {{every: off}}  # else it finds after a minute that there is no node-2
+audit: {{every: off}}  # after a minute the audit would report that no host answers for node-2
 vips:
   - {{address: {OWNED}, owner: {{node: node-1}}}}
   - {{address: {FOREIGN}, owner: {{node: node-2}}}}

@@ -208,7 +208,7 @@ _OF_NO_LENGTH = patched(_ITS_OWN, OPTIONS + 1, b"\0")
 
 
 def check_option_of_no_length(plane: UserPlane) -> None:
-    """The MAC behind it is nobody's: the node's own solicitation stays its own."""
+    """The programs read no address after an option of length 0, so they still rewrite the node's own solicitation."""
     plane.set({VIP6: _FOREIGN}, _ALL)
     _, counts = plane.counted(Hook.TC_EGRESS, _OF_NO_LENGTH)
     assert counts == one_count(Reason.EGRESS_REWRITTEN, vip=VIP6)

@@ -55,7 +55,7 @@ def first_difference(plane: UserPlane) -> str | None:
         first_wrong_batch(plane, 1, AT_TC)
         or first_wrong_edge(plane)
         or first_wrong_cell(plane, AT_TC)
-        or first_wrong_batch(plane, 100)  # a rare frame may be what it takes
+        or first_wrong_batch(plane, 100)  # some faults show in rare frames only
     )
 
 
