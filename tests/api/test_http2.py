@@ -15,6 +15,7 @@ pytestmark = [pytest.mark.bpf, pytest.mark.netns]
 
 MOST_KIB = 40 << 10  # the allocator keeps more of the same calls where they come at once
 MOST_OF_HEADERS_KIB = 128 << 10  # 80 MB of them in a few seconds; with more it grows no more
+LEFT_KIB = 8 << 10
 ROUNDS = 20
 FEWEST = 4  # connections of a flood; what the agent opens itself meanwhile is fewer
 BATCH = 1000
@@ -147,6 +148,29 @@ def test_flood_costs_little_memory_and_nobody_else(agent, steady, flood, reads):
     until(lambda: is_answered(agent), 20)
     for connection in connections:
         connection.close()
+
+
+def many_fields(number: int) -> bytes:
+    """Headers of a call, with thousands of fields, that do not end."""
+    begin = frame(h2.HEADERS, 0, 1, literal(":method", "POST")) if not number else b""
+    return begin + frame(h2.CONTINUATION, 0, 1, literal("x", "y") * 3000) * 10
+
+
+def test_memory_of_calls_with_thousands_of_fields_is_given_back(agent):
+    """gRPC needs tens of MB for them, and glibc would keep that."""
+    pid = pid_of(agent)
+    until(lambda: is_answered(agent), 20)
+    before, most = resident_kib(pid), 0
+    for _ in range(ROUNDS):
+        connection = Connection(path_of(agent), reads=False)
+        for number in range(ROUNDS):
+            connection.send(many_fields(number))
+        most = max(most, resident_kib(pid))
+        connection.close()
+
+    assert most - before > 4 * LEFT_KIB
+    until(lambda: resident_kib(pid) - before < LEFT_KIB, 40, "the memory of broken calls is given back")
+    assert is_answered(agent)
 
 
 def test_callers_that_take_no_answer_leave_places_to_others(agent, steady):
