@@ -64,10 +64,12 @@ def slope(points: Sequence[tuple[float, float]]) -> float:
 
 def growth(samples: Sequence[Sample], name: str) -> float:
     """How much more there is at the end than at the beginning, by the slope."""
-    if not samples:
-        return 0.0
-    points = [(sample["time_s"], sample[name]) for sample in samples]
-    return slope(points) * (points[-1][0] - points[0][0])
+    return slope(points(samples, name)) * (samples[-1]["time_s"] - samples[0]["time_s"]) if samples else 0.0
+
+
+def points(samples: Sequence[Sample], name: str) -> list[tuple[float, float]]:
+    """A quantity over time, in seconds."""
+    return [(sample["time_s"], sample[name]) for sample in samples]
 
 
 def growing(records: Mapping[str, Sequence[Sample]]) -> list[str]:
