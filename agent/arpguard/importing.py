@@ -5,6 +5,9 @@
 netlink can do, in 0.1 s and 12 MB; rtnetlink needs half of both (0.9.7). So the packages above these parts are put into
 `sys.modules` without running their `__init__`. A program that has imported a library before keeps what it has; one
 that imports it later in this process finds its submodules by their names.
+
+The module that reads kubeconfig files imports ApiClient, for functions that the agent does not call, and with it
+pydantic: 10 MB. So a function stands for that class.
 """
 
 import importlib
@@ -14,6 +17,8 @@ from types import ModuleType
 
 NOT_RUN = ("kubernetes", "kubernetes.aio", "kubernetes.aio.utils", "kubernetes.aio.config", "pyroute2")
 
+UNUSED = {"kubernetes.aio.config.kube_config": ("kubernetes.aio.client", "ApiClient")}  # by the module that imports it
+
 
 def import_part(name: str) -> ModuleType:
     """One module of a library, such as "kubernetes.aio.client.rest"; ImportError when that is not installed."""
@@ -21,7 +26,25 @@ def import_part(name: str) -> ModuleType:
     for package in NOT_RUN:
         if package.partition(".")[0] == library and package not in sys.modules:
             _enter(package)
+    if name in UNUSED:
+        return _import_without(*UNUSED[name], name)
     return importlib.import_module(name)
+
+
+def _import_without(package: str, unused: str, name: str) -> ModuleType:
+    """Imports a module with a function in place of a class that it would import; a call of it gets the class."""
+    source = importlib.import_module(package)
+    if unused in vars(source):
+        return importlib.import_module(name)
+
+    def stand_in(*words: object, **names: object) -> object:
+        return getattr(source, unused)(*words, **names)
+
+    setattr(source, unused, stand_in)
+    try:
+        return importlib.import_module(name)
+    finally:
+        delattr(source, unused)
 
 
 def _enter(package: str) -> None:

@@ -39,7 +39,6 @@ BY_NAME = {
     "_sysconfigdata__aarch64-linux-gnu": "sysconfig, which zoneinfo asks: the one of its architecture is there",
     "_sysconfigdata__x86_64-linux-gnu": "the same",
     "compileall": "compiles the modules that are here, at the end",
-    "kubernetes.aio.client.api_client": "its package imports it when kube_config asks for ApiClient",
     "encodings.ascii": "codecs are found by their names: the interpreter's,",
     "encodings.idna": "those of host names,",
     "encodings.latin_1": "of HTTP,",

@@ -59,7 +59,7 @@ def _imports() -> dict[str, object]:
     import arpguard.runtime.cluster.kubernetes  # noqa: F401 - and all that the agent needs with it
     from arpguard.importing import import_part
 
-    for part in ("client.rest", "client.configuration", "config.incluster_config"):
+    for part in ("client.rest", "client.configuration", "config.incluster_config", "config.kube_config"):
         import_part(f"kubernetes.aio.{part}")
     after = _resident_kb()
     return {"agent_kb": before, "imports_kb": after - before, "modules": sorted(sys.modules)}

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -73,6 +74,20 @@ async def test_client_is_imported_without_models_and_without_the_synchronous_one
 
     assert [name for name in found["modules"] if name.startswith(heavy)] == []
     assert found["imports_kb"] < 14_000
+
+
+def test_what_stands_for_the_class_that_is_not_imported_gets_it():
+    """A program that uses the library itself, in the same process."""
+    code = """
+import asyncio
+from arpguard.importing import import_part
+reader = import_part("kubernetes.aio.config.kube_config")
+from kubernetes.aio.client import ApiClient
+async def made(): return isinstance(reader.ApiClient(), ApiClient)
+print(ApiClient.__name__, asyncio.run(made()))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "ApiClient True\n"
 
 
 @in_loop
