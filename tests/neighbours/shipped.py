@@ -21,6 +21,7 @@ from pathlib import Path
 import yaml
 
 from arpguard.errors import ArpguardError
+from arpguard_lab.asking import FEW_ADDRESSES
 from arpguard_lab.cluster import objects
 from arpguard_lab.cluster.bench import KubeBench, Watch, ms, now_ns, vip
 from arpguard_lab.cluster.topology import API_ADDRESS, API_PORT, KubeLab
@@ -246,7 +247,7 @@ def uninstall(cluster: Cluster) -> Iterator[Row]:
             cluster.install("enforce")
             cluster.rollout(_READY_S)
             cluster.settle(VIPS, limit_s=60.0)
-        with cluster.watch([DELEGATED], _INTERVAL_S) as watch:
+        with cluster.watch([DELEGATED], _INTERVAL_S, FEW_ADDRESSES) as watch:
             action()
             pinned = _left(cluster)
         yield removal(text, pinned, watch)

@@ -48,7 +48,7 @@ class Uninstalled:
         self.done: list[str] = []
 
     @contextmanager
-    def watch(self, vips, _interval_s):
+    def watch(self, vips, _interval_s, _addresses):
         self.done.append(f"watch {vips[0]}")
         yield SimpleNamespace(stream=SimpleNamespace(lost=lambda _: 0), sent=9)
         self.done.append("watched")
