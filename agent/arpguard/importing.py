@@ -6,8 +6,8 @@ netlink can do, in 0.1 s and 12 MB; rtnetlink needs half of both (0.9.7). So the
 `sys.modules` without running their `__init__`. A program that has imported a library before keeps what it has; one
 that imports it later in this process finds its submodules by their names.
 
-The module that reads kubeconfig files imports ApiClient, for functions that the agent does not call, and with it
-pydantic: 10 MB. So a function stands for that class.
+The module that reads kubeconfig files imports ApiClient, and with it pydantic (10 MB), for functions that the agent
+never calls. So import_part puts a function in place of that class.
 """
 
 import importlib
@@ -17,7 +17,7 @@ from types import ModuleType
 
 NOT_RUN = ("kubernetes", "kubernetes.aio", "kubernetes.aio.utils", "kubernetes.aio.config", "pyroute2")
 
-UNUSED = {"kubernetes.aio.config.kube_config": ("kubernetes.aio.client", "ApiClient")}  # by the module that imports it
+UNUSED = {"kubernetes.aio.config.kube_config": ("kubernetes.aio.client", "ApiClient")}  # what each imports in vain
 
 
 def import_part(name: str) -> ModuleType:
@@ -32,9 +32,9 @@ def import_part(name: str) -> ModuleType:
 
 
 def _import_without(package: str, unused: str, name: str) -> ModuleType:
-    """Imports a module with a function in place of a class that it would import; a call of it gets the class."""
+    """Imports a module with a function in place of a class; calling it imports the class and returns an instance."""
     source = importlib.import_module(package)
-    if unused in vars(source):
+    if name in sys.modules or unused in vars(source):
         return importlib.import_module(name)
 
     def stand_in(*words: object, **names: object) -> object:
@@ -44,7 +44,7 @@ def _import_without(package: str, unused: str, name: str) -> ModuleType:
     try:
         return importlib.import_module(name)
     finally:
-        delattr(source, unused)
+        vars(source).pop(unused, None)
 
 
 def _enter(package: str) -> None:

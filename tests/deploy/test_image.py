@@ -149,6 +149,10 @@ def test_everything_of_the_agent_can_be_imported(image):
     image.says(PYTHON, "-c", "import importlib, sys\nfor each in sys.argv[1:]: importlib.import_module(each)", *names)
 
 
+def test_nothing_of_pydantic_is_there(image):
+    assert [path for path in image.files() if "pydantic" in path.name] == []
+
+
 def test_compiled_modules_are_used(image):
     code = "import arpguard.cli.main, json, sys; print([m for m in (json, arpguard.cli.main) if not m.__cached__])"
     assert image.says(PYTHON, "-c", code) == "[]\n"

@@ -653,7 +653,7 @@ def test_a_process_says_what_is_wrong_with_its_files(tmp_path):
 
 
 def test_large_lists_are_whole(tmp_path):
-    """In a process of its own: two threads of one Python would be measured together."""
+    """10,000 slices in one answer."""
     endpoints = [{"addresses": [f"192.0.2.{each}"]} for each in range(10)]
     head = {"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4", "endpoints": endpoints}
     slices = [{**head, "metadata": {"name": f"e-{number}"}} for number in range(10_000)]

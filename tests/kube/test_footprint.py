@@ -76,7 +76,7 @@ async def test_client_is_imported_without_models_and_without_the_synchronous_one
     assert found["imports_kb"] < 14_000
 
 
-def test_what_stands_for_the_class_that_is_not_imported_gets_it():
+def test_stand_in_for_api_client_makes_a_real_one():
     """A program that uses the library itself, in the same process."""
     code = """
 import asyncio

@@ -1,8 +1,9 @@
-"""Keeps the C library's heap as small as what is in use: gRPC's memory is there, and objects of more than 512 bytes.
+"""Keeps the C library's heap small. It holds gRPC's memory, and Python objects of more than 512 bytes.
 
-glibc gives each thread an arena of its own, and returns to the kernel only what is free at the end of an arena. So an
-agent would keep what gRPC's threads once needed for broken calls, and with each change in the cluster a few more pages
-with next to nothing in them. With other C libraries, such as musl, nothing here has an effect.
+glibc gives threads arenas of their own, and returns only the free end of an arena to the kernel. So the agent would
+keep what gRPC's threads needed for broken calls, and each change in the cluster would leave a few more nearly empty
+pages.
+With other C libraries, such as musl, this module does nothing.
 """
 
 import asyncio
@@ -15,16 +16,19 @@ _libc = ctypes.CDLL(None)
 
 
 def keep_to_one_arena() -> None:
-    """Lets threads that start from now on share the main arena (mallopt(3))."""
+    """Makes threads share the main arena (mallopt(3)). Call it while there is one thread."""
     if mallopt := getattr(_libc, "mallopt", None):
         mallopt(_M_ARENA_MAX, 1)
 
 
 class Trimming:
-    """Returns what is free between blocks in use, too (malloc_trim(3), since glibc 2.8): 0.01 ms; 5 ms for 20 MB."""
+    """Returns free pages between blocks in use, too (malloc_trim(3), since glibc 2.8).
+
+    The event loop waits meanwhile: 5 ms for 20 MB, and 0.4 µs for each gap, even if nothing is new.
+    """
 
     async def run(self) -> None:
-        """Runs until it is cancelled."""
+        """Runs until it is cancelled; returns at once if the C library cannot trim."""
         trim = getattr(_libc, "malloc_trim", None)
         while trim is not None:
             await asyncio.sleep(TRIM_INTERVAL_S)
