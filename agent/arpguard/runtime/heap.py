@@ -2,8 +2,7 @@
 
 glibc gives threads arenas of their own, and returns only the free end of an arena to the kernel. So the agent would
 keep what gRPC's threads needed for broken calls, and each change in the cluster would leave a few more nearly empty
-pages.
-With other C libraries, such as musl, this module does nothing.
+pages. With other C libraries, such as musl, this module does nothing.
 """
 
 import asyncio
