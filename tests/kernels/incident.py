@@ -24,6 +24,7 @@ from arpguard_lab.cluster.bench import KubeBench, vip
 from arpguard_lab.cluster.kubeapi import KubeApi, connect_directly
 from arpguard_lab.cluster.topology import API_ADDRESS, MANAGEMENT, KubeLab
 from arpguard_lab.netns import command
+from arpguard_lab.patience import Patience
 from arpguard_lab.topology import Host, HostProcess
 from neighbours.announcers import SHOP, node_of
 from neighbours.controlplane import BINARIES
@@ -39,6 +40,7 @@ _CONNECTIONS = 6
 _READY_S = 3600.0  # three agents at once, on an emulated processor: minutes, and more where others want the real one
 _PATIENCE_S = 300.0
 _CONNECT_S = 30.0
+_COUNTED_S = 60.0
 _INTERVAL_S = 0.1
 # On an emulated processor an agent takes minutes to start, and renews late; who takes over from whom is not asked here.
 _LEASE = "lease: {duration: 10m, renew: 5s, margin: 5s, vouching: off}"
@@ -212,6 +214,13 @@ class Incident(KubeBench):
         texts = {host: host.netns.run("cat", "/proc/net/ip_vs_stats") for host in self.nodes}
         return {host: int(text.splitlines()[2].split()[0], 16) for host, text in texts.items()}
 
+    def scheduled_after(self, before: dict[Host, int], many: int) -> dict[Host, int]:
+        """The same once so many more are counted: the kernel updates these totals every two seconds (ip_vs_est.c)."""
+        patience = Patience(_COUNTED_S)
+        while sum((counted := self.scheduled()).values()) < sum(before.values()) + many and not patience.is_over:
+            time.sleep(_INTERVAL_S)
+        return counted
+
 
 def run(bench: Incident) -> Iterator[Row]:
     """What is done, one thing after another."""
@@ -256,8 +265,9 @@ def connections(bench: Incident) -> Row:
     """TCP through the owners' IPVS, each connection after a request by ARP."""
     owners, before = bench.owners(), bench.scheduled()
     backends = [bench.connect(address) for address in VIPS for _ in range(_CONNECTIONS)]
-    through = {host.name for host, count in bench.scheduled().items() if count > before[host]}
     answered = sum(map(bool, backends))
+    counted = bench.scheduled_after(before, answered)
+    through = {host.name for host, count in counted.items() if count > before[host]}
     text = f"{answered} of {len(backends)}, through {', '.join(sorted(through))}, to {len({*backends} - {''})} backends"
     holds = answered == len(backends) and through == {host.name for host in owners.values()}
     return Row(f"{len(backends)} TCP connections", "all, through the IPVS of the owners alone", text, holds)
