@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from arpguard.dataplane import syscall
+from arpguard.dataplane.inspecting import has_tcx
 from arpguard.wire.arp import build_announcements
 from arpguard_lab.bench import Bench, Step, until
 from arpguard_lab.cluster import objects
@@ -271,8 +272,11 @@ TRAPS = (
     Trap("can-reach", "an Eip of OpenELB that names its link by its own address", _openelb),
     Trap("kube-proxy", "IPVS without strictARP", _ipvs, _restarted_kube_proxy),
     Trap("agent", "configured, not started", _sh(), config=_OF_ANOTHER),
-    Trap("one-agent", "a guard left behind in another folder", _second_guard, config=_OF_ANOTHER),
-    Trap("foreign-programs", "a program that runs before the guard", _overtaken, _detached, _OF_ANOTHER),
+    # Without TCX, the second agent replaces the filters of the first.
+    Trap("one-agent", "a guard left behind in another folder", _second_guard, config=_OF_ANOTHER, needs_tcx=True),
+    Trap(
+        "foreign-programs", "a program that runs before the guard", _overtaken, _detached, _OF_ANOTHER, needs_tcx=True
+    ),
     Trap("ipv6", "an IPv6 VIP on a link without IPv6", _sh(), config=_IPV6),
     Trap(
         "capabilities",
@@ -307,8 +311,12 @@ class Diagnosis(Step):
 
 
 def doctor(bench: Bench) -> Iterator[Step]:
-    """All traps, one after the other."""
+    """All traps that this kernel can show, one after the other."""
+    kernel_has_tcx = has_tcx()
     for number, trap in enumerate(TRAPS, FIRST_WARD):
+        if trap.needs_tcx and not kernel_has_tcx:
+            continue
+
         before, after, seen = treat(bench.lab, number, trap)
         yield Diagnosis(
             scenario="doctor",

@@ -159,6 +159,7 @@ class Trap:
     config: str = ""
     grade: str = "bad"
     cured: str = "ok"
+    needs_tcx: bool = False
 
 
 def treat(lab: Lab, number: int, trap: Trap) -> tuple[str, str, str]:

@@ -60,8 +60,10 @@ def _checks(done: "subprocess.CompletedProcess[str]") -> dict[str, dict]:
 
 @pytest.mark.parametrize(
     ("number", "trap"),
-    list(enumerate(TRAPS, FIRST_WARD)),
-    ids=[f"{trap.check}: {trap.what}" for trap in TRAPS],
+    [
+        pytest.param(number, trap, id=f"{trap.check}: {trap.what}", marks=[pytest.mark.tcx] if trap.needs_tcx else [])
+        for number, trap in enumerate(TRAPS, FIRST_WARD)
+    ],
 )
 def test_trap_is_found_and_mended_by_what_the_doctor_says(lab, number, trap):
     before, after, seen = treat(lab, number, trap)
@@ -190,6 +192,7 @@ def test_it_changes_nothing(pair):
     def seen() -> str:
         return pair.node.netns.run("sh", "-c", f"{state} {pair.pin_root}")
 
+    until(lambda: "state UNKNOWN" not in pair.node.netns.run("ip", "link", "show", "eth0"), what="eth0 is up")
     before = seen()
     assert _doctor(pair, "--fix-hints").returncode == 1
     assert seen() == before

@@ -80,7 +80,7 @@ def read_machine(pin_dir: Path, links: Iterable[Link]) -> Machine:
     return Machine(
         release=platform.release(),
         jited=_compiles_bpf(),
-        tcx=_has_tcx(),
+        tcx=has_tcx(),
         bpffs=bpffs.is_bpffs(next(path for path in (pin_dir, *pin_dir.parents) if os.access(path, os.F_OK))),
         capabilities=_capabilities(),
         clock=_text(_CLOCK),
@@ -98,7 +98,8 @@ def _compiles_bpf() -> bool | Unread:
         return Unread(f"the kernel refuses it ({error.strerror}): run as root, or with CAP_BPF and CAP_NET_ADMIN")
 
 
-def _has_tcx() -> bool | Unread:
+def has_tcx() -> bool | Unread:
+    """Whether the kernel has TCX (since 6.6), by which programs of several owners share a hook."""
     try:
         syscall.program_query(1, syscall.ATTACH_TCX_INGRESS)  # lo
     except OSError as error:

@@ -29,7 +29,7 @@ def test_tcx_is_missing_or_hidden_by_what_the_kernel_says(monkeypatch, code, exp
         raise OSError(code, "no")
 
     monkeypatch.setattr(syscall, "program_query", refuse)
-    found = inspecting._has_tcx()
+    found = inspecting.has_tcx()
     assert ("hidden" if isinstance(found, Unread) else str(found)) == expected
 
 
