@@ -28,7 +28,7 @@
 #                tests of the API's rules on a real server, and after `make image-build` NEIGHBOURS=shipped the install
 #                on real kubelets
 #   make kernels  the guard on kernels of the distribution, emulated by QEMU: tests that depend on the kernel, and the
-#                real kube-proxy in IPVS mode; 45 minutes for each kernel, and it builds Kubernetes with Go, once.
+#                real kube-proxy in IPVS mode; a bit over an hour on two cores, and it builds Kubernetes with Go, once.
 #                ARPGUARD_KERNEL=6.12, or =arm64, runs one of them, and ARPGUARD_SUITE=bond only suites with that in their names. The tables are in docs/kernels.md and docs/neighbours.md
 #   make kernels-short  a few of these tests on the oldest kernel
 #   make bench   measure (BENCH=flood, scale, ...); figures are ratios against a baseline in the same run
