@@ -51,8 +51,8 @@ NEVER = (
     *("_testimportmultiple", "_testinternalcapi", "_testmultiphase", "curses", "distutils", "doctest", "ensurepip"),
     *("idlelib", "lib2to3", "nis", "pdb", "pydoc", "pydoc_data", "readline", "rlcompleter", "sitecustomize", "test"),
     *("tkinter", "turtle", "venv", "webbrowser"),
+    "pydantic_core",  # yarl imports it for programs that use pydantic
 )
-LEFT_OUT = ("pydantic_core",)  # yarl imports it for programs that use pydantic
 OPENED_BY_NAME = ("libbpf.so.1", "libgcc_s.so.1")  # by arpguard.dataplane.events; by libc when a thread is ended
 READ_BY_NAME = {  # by scanners and libc: where, and what it is in a package
     "etc/debian_version": "etc/debian_version",
@@ -226,10 +226,10 @@ def make(architecture: str, folder: Path, version: str) -> Root:
     library = f"usr/lib/python{python}"
     standard = [each.folder / library / part for part in ("", "lib-dynload") for each in packages]
     modules = Tree([*site.folders, *(each for each in standard if each.is_dir())])
-    roots, never = [*modules.below("arpguard"), *BY_NAME, "site"], (*NEVER, *LEFT_OUT, "arpguard_lab")
+    roots = [*modules.below("arpguard"), *BY_NAME, "site"]
     files = [
         found.file
-        for name in reachable(modules, roots, program="arpguard", not_run=NOT_RUN, never=never)
+        for name in reachable(modules, roots, program="arpguard", not_run=NOT_RUN, never=(*NEVER, "arpguard_lab"))
         if (found := modules.find(name)) and found.file
     ]
     ours = [file for file in files if any(file.is_relative_to(each) for each in site.folders)]

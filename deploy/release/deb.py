@@ -17,7 +17,7 @@ import sbom
 from artefacts import Artefact, Work
 from elf import needed
 from imports import Tree, reachable
-from root import BY_NAME, LEFT_OUT, MACHINES, Site
+from root import BY_NAME, MACHINES, NEVER, Site
 from wheels import build
 
 from arpguard.importing import NOT_RUN
@@ -187,7 +187,7 @@ def _modules(site: Site) -> list[Path]:
     """The files of all modules that a command can import; Python's own are Debian's."""
     tree = Tree(site.folders)
     roots = [*tree.below("arpguard"), *tree.below("arpguard_lab"), *BY_NAME]
-    found = (tree.find(name) for name in reachable(tree, roots, program="arpguard", not_run=NOT_RUN, never=LEFT_OUT))
+    found = (tree.find(name) for name in reachable(tree, roots, program="arpguard", not_run=NOT_RUN, never=NEVER))
     return [each.file for each in found if each and each.file]
 
 
