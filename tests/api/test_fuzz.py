@@ -12,7 +12,6 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 
 import grpc
 import pytest
@@ -28,6 +27,7 @@ from arpguard.v1 import agent_pb2 as pb
 from arpguard.verdict import Kind
 from support.netns.agents import pid_of
 from support.netns.waiting import until
+from support.processes import descriptors, resident_kib
 
 pytestmark = [pytest.mark.bpf, pytest.mark.netns]
 
@@ -158,15 +158,6 @@ def code_of(api: Api, method: str, data: bytes) -> grpc.StatusCode:
             return OK
         return error.code()
     return OK
-
-
-def resident_kib(pid: int) -> int:
-    status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
-    return int(re.findall(r"^VmRSS:\s+(\d+)", status, re.MULTILINE)[0])
-
-
-def descriptors(pid: int) -> int:
-    return len(list(Path(f"/proc/{pid}/fd").iterdir()))
 
 
 @pytest.fixture

@@ -9,10 +9,11 @@ from api import rawhttp2 as h2
 from api.apitools import an_api
 from api.conftest import OWNED
 from api.rawhttp2 import Connection, frame, literal, settings
-from api.test_fuzz import COMPLAINT, descriptors, resident_kib
+from api.test_fuzz import COMPLAINT
 from arpguard.runtime.heap import TRIM_INTERVAL_S
 from support.netns.agents import pid_of
 from support.netns.waiting import until
+from support.processes import descriptors, resident_kib
 
 pytestmark = [pytest.mark.bpf, pytest.mark.netns]
 

@@ -3,13 +3,13 @@
 import asyncio
 import contextlib
 import ctypes
-import errno
 import socket
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from arpguard.dataplane import clsact, syscall
+from arpguard.dataplane.inspecting import has_tcx
 from arpguard.verdict import Hook
 from arpguard_lab.topology import Host
 
@@ -79,11 +79,7 @@ def programs_at(host: Host, hook: Hook, device: str = "eth0") -> list[int]:
 
 def lacks_tcx() -> bool:
     """Whether this kernel is older than TCX (6.6), so that the guard is attached by clsact."""
-    try:
-        syscall.program_query(1, syscall.ATTACH_TCX_INGRESS)  # lo
-    except OSError as error:
-        return error.errno == errno.EINVAL
-    return False
+    return has_tcx() is False
 
 
 def a_program_that_tags(length: int, tpid: int, tci: int) -> syscall.Fd:

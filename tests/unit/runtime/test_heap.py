@@ -12,18 +12,15 @@ from threading import Barrier, Thread
 import pytest
 
 from arpguard.runtime import heap
+from support.processes import resident_kib
 
+TESTS = Path(__file__).parents[2]
 BLOCK = 4000  # bytes: of the C library, not of Python's own allocator, and too few for a mapping of its own
 BLOCKS = 16_000
 SETTINGS = ("MALLOC_ARENA_MAX", "GLIBC_TUNABLES")  # of glibc
 HELD_KIB = BLOCK * BLOCKS // 1024
 
 needs_glibc = pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="this C library is not glibc")
-
-
-def resident_kib() -> int:
-    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS"))
 
 
 async def trim_until(is_enough: Callable[[], bool]) -> None:
@@ -38,9 +35,9 @@ async def trim_until(is_enough: Callable[[], bool]) -> None:
 def test_what_is_free_between_blocks_in_use_is_given_back(monkeypatch):
     monkeypatch.setattr(heap, "TRIM_INTERVAL_S", 0.01)
     kept = [bytes(BLOCK) for _ in range(BLOCKS)][::16]
-    before = resident_kib()
+    before = resident_kib(os.getpid())
 
-    asyncio.run(trim_until(lambda: before - resident_kib() > HELD_KIB / 2))
+    asyncio.run(trim_until(lambda: before - resident_kib(os.getpid()) > HELD_KIB / 2))
 
     assert len(kept) == BLOCKS // 16
 
@@ -70,12 +67,10 @@ def count_arenas(*, one: bool) -> None:
 @needs_glibc
 @pytest.mark.parametrize(("one", "arenas"), [(True, 1), (False, 2)], ids=["kept to one", "as glibc has it"])
 def test_threads_share_one_arena(one, arenas):
-    code = f"import test_heap; test_heap.count_arenas(one={one})"
+    code = f"from unit.runtime import test_heap; test_heap.count_arenas(one={one})"
     words = [sys.executable, "-c", code]
     environment = {name: value for name, value in os.environ.items() if name not in SETTINGS}
-    said = subprocess.run(
-        words, cwd=Path(__file__).parent, env=environment, capture_output=True, text=True, check=True
-    ).stdout
+    said = subprocess.run(words, cwd=TESTS, env=environment, capture_output=True, text=True, check=True).stdout
     found = said.count("<heap nr=")
     assert found == arenas if one else found >= arenas
 

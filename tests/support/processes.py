@@ -1,0 +1,13 @@
+"""What a process uses, as /proc says it (proc(5))."""
+
+import re
+from pathlib import Path
+
+
+def resident_kib(pid: int) -> int:
+    status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
+    return int(re.findall(r"^VmRSS:\s+(\d+)", status, re.MULTILINE)[0])
+
+
+def descriptors(pid: int) -> int:
+    return len(list(Path(f"/proc/{pid}/fd").iterdir()))
