@@ -7,7 +7,6 @@ import functools
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -120,15 +119,6 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> _Scheduling:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if "PYTEST_XDIST_WORKER" in os.environ:
         os.setpriority(os.PRIO_PROCESS, 0, 0 if item.nodeid.startswith(_FIRST) else 10)
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol() -> Iterator[object]:
-    """A command that a test runs in this process has it end by SIGPIPE, which would end the tests after it as well."""
-    try:
-        return (yield)
-    finally:
-        signal.signal(signal.SIGPIPE, signal.SIG_IGN)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

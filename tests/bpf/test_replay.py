@@ -158,7 +158,7 @@ def arpguard(monkeypatch, loaded, capsys) -> Iterator[Callable[..., Done]]:
 
     monkeypatch.setattr(loader, "load_unpinned", emptied)
     monkeypatch.setenv("COLUMNS", "100")
-    before = {number: signal.getsignal(number) for number in (signal.SIGPIPE, signal.SIGTERM, signal.SIGHUP)}
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
     yield run
     for number, handler in before.items():
         signal.signal(number, handler)

@@ -15,14 +15,15 @@ from arpguard.errors import ArpguardError, ConfigError
 
 
 def run(parser: argparse.ArgumentParser, arguments: list[str] | None) -> Never:
-    """Parses, runs the command, and leaves by SystemExit."""
+    """Parses, runs the command, and leaves by SystemExit. `arguments` None: this process's own, which ends with it."""
     options = parser.parse_args(arguments)
     command = f"{parser.prog} {options.command}"
     if getattr(options, "output", "") == "wide":
         options.output, os.environ["COLUMNS"] = "table", str(WIDEST)
     # Ctrl-C ends every command: a script that starts one in the background, as CI runners do, has SIGINT ignored.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    if options.command != "agent":  # whose sockets' peers may go at any time; a reader of printed lines ends the rest
+    # A reader of printed lines ends what prints them; the agent has sockets, whose peers may go at any time.
+    if arguments is None and options.command != "agent":
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
 
     for stream in (sys.stdout, sys.stderr):

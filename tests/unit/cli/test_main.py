@@ -289,24 +289,27 @@ def test_lab_lists_its_scenarios(run):
     ]
 
 
-def test_closed_pipe_ends_what_prints_but_not_the_agent(run, monkeypatch):
+def test_closed_pipe_ends_what_prints_but_neither_the_agent_nor_who_runs_a_command(run, monkeypatch):
     """The peers of an agent's sockets may go at any time; SIGPIPE must not take the agent along."""
-    seen = {}
+    seen = []
 
     def note(options):
-        seen[options.command] = signal.getsignal(signal.SIGPIPE)
+        seen.append((options.command, signal.getsignal(signal.SIGPIPE)))
         return 0
 
     monkeypatch.setattr(agent, "run_agent", note)
     monkeypatch.setattr(vips, "show_vips", note)
     before = signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     try:
-        run("agent", "--config", "x")
         run("vips")
+        for words in (["agent", "--config", "x"], ["vips"]):
+            monkeypatch.setattr(sys, "argv", ["arpguard", *words])
+            with pytest.raises(SystemExit):
+                main()
     finally:
         signal.signal(signal.SIGPIPE, before)
 
-    assert seen == {"agent": signal.SIG_IGN, "vips": signal.SIG_DFL}
+    assert seen == [("vips", signal.SIG_IGN), ("agent", signal.SIG_IGN), ("vips", signal.SIG_DFL)]
 
 
 def test_interrupt_ends_every_command_also_where_it_was_ignored(run, monkeypatch):
