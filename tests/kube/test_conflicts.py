@@ -45,8 +45,17 @@ class Ear:
     other: Side
     decisions: DecisionLog = field(default_factory=lambda: DecisionLog(100))
 
-    def hear(self, address: IPv4Address, mac: MacAddress, verdict=Verdict.CONFLICT, reason=Reason.CONFLICT) -> None:
-        decision = replace(a_claim(address, mac, boot_ns()), verdict=verdict, reason=reason)
+    def hear(
+        self,
+        address: IPv4Address,
+        mac: MacAddress,
+        verdict=Verdict.CONFLICT,
+        reason=Reason.CONFLICT,
+        at_ns: int | None = None,
+    ) -> None:
+        """A report of a frame that came now, or at a time of the boot clock."""
+        came_ns = boot_ns() if at_ns is None else at_ns
+        decision = replace(a_claim(address, mac, came_ns), verdict=verdict, reason=reason)
         self.side.kube.claimed(self.decisions.add(decision, LINK))
 
     @property
@@ -204,6 +213,19 @@ async def test_new_owner_that_is_heard_before_its_claim_is_read_is_nothing(clust
 
         assert ear.told() == []
         assert not cluster.events("VIPSplitBrain")
+
+
+@in_loop
+async def test_agent_that_stood_still_takes_no_earlier_owner_for_a_rival(cluster, neighbours):
+    """When it goes on, the watch may tell it of all moves before the kernel's reports of them reach the judge."""
+    async with two_nodes(cluster) as (ear, mac, _):
+        await until(lambda: _settled(ear))
+        claimed_ns = ear.side.kube.owner_of(A).since_ns
+        ear.hear(A, mac, at_ns=claimed_ns - GRACE_NS)
+        ear.hear(A, mac, at_ns=claimed_ns - 1)
+        await _a_while(2 * GRACE_NS)
+
+        assert ear.told() == []
 
 
 @in_loop

@@ -187,7 +187,7 @@ def chaos(tmp_path_factory, vouching, traces) -> dict:
 
 @pytest.mark.parametrize("promise", ["p1", "p2", "p3", "p4", "p5", "p6"])
 def test_random_faults_break_no_promise(chaos, promise):
-    assert chaos[f"{promise}_violations"] == 0
+    assert chaos[f"{promise}_violations"] == 0, json.dumps(chaos, indent=1)
 
 
 def test_random_faults_break_no_rule_by_what_all_agents_wrote_down(chaos, traces):

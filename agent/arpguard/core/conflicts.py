@@ -4,7 +4,9 @@ While a VIP moves, a frame of the new owner may arrive before its claim has been
 late. So the claim of a node waits for `GRACE_NS`. It counts if the VIP was not that node's at any time until then, and
 either the claim was heard again, or this node has had the VIP for longer than `GRACE_NS`. In both cases two nodes of
 the cluster answer. What was heard after the watch last showed anything waits longer: the VIP may have moved there and
-away again meanwhile.
+away again meanwhile. So may it have before any change of its claim that comes here: an agent that stood still reads of
+all moves at once, and a list leaves out those in between. What was heard until then does not count, nor what was heard
+while the owner is not known.
 
 A host outside cannot be the next owner, so its claims count immediately where this node has the VIP. Elsewhere an
 unknown MAC may be the owner's: its link may have got a new one, which it announces before its heartbeat can tell it, or
@@ -34,12 +36,14 @@ CAPACITY = 256
 class KnownOwner:
     """Which node has a VIP, as far as this node knows: `node` is empty if no node has it.
 
-    `is_sure`: nothing says that this is out of date. `seen_ns`: until when it was so, None: until now. `is_here`: it is
-    this node. `own_since_ns`: since when this node has it by a claim; None if it does not.
+    `is_sure`: nothing says that this is out of date. `since_ns`: when the claim that says so came here; 0 without one.
+    `seen_ns`: until when it was so, None: until now. `is_here`: it is this node. `own_since_ns`: since when this node
+    has it by a claim; None if it does not.
     """
 
     node: str
     is_sure: bool = True
+    since_ns: int = 0
     seen_ns: int | None = None
     is_here: bool = False
     own_since_ns: int | None = None
@@ -95,7 +99,7 @@ class Suspicions:
         key = report.decision.key, report.decision.sha
         known = self._known.pop(key, None)
 
-        if owner.node == claimant.node:
+        if owner.node == claimant.node or report.last_ns <= owner.since_ns:
             return False, None
         if known is not None and known.report.last_ns + FORGET_NS < now_ns:
             known = None
@@ -112,9 +116,9 @@ class Suspicions:
         remember(self._known, key, known, self._capacity)
         return is_new, report if known.counts else None
 
-    def held(self, vip: Address, node: str) -> None:
-        """Notes that a node's claim shows that it has a VIP: its frames before that were part of the move."""
-        for key in [key for key, known in self._known.items() if key[0].vip == vip and known.claimant.node == node]:
+    def moved(self, vip: Address) -> None:
+        """Notes that a VIP's claim has changed: any node may have had it until now."""
+        for key in [key for key in self._known if key[0].vip == vip]:
             del self._known[key]
 
     def due(self, owner_of: Callable[[Address], KnownOwner], now_ns: int) -> Iterator[tuple[Report, Claimant]]:
@@ -124,9 +128,9 @@ class Suspicions:
                 del self._known[key]
             elif known.due_ns is not None and known.due_ns <= now_ns:
                 found = owner_of(key[0].vip)
-                if found.node == known.claimant.node:
+                if found.node == known.claimant.node or not found.is_sure:
                     del self._known[key]
-                elif not (found.is_sure and known.is_seen_by(found)):
+                elif not known.is_seen_by(found):
                     known.due_ns = now_ns + GRACE_NS
                 else:
                     known.due_ns = None

@@ -127,21 +127,36 @@ def test_move_that_is_over_before_the_grace_is_nothing():
     """There and back: it was that node's when it was heard."""
     table = Table()
     table.hear(START, START + AGAIN_NS)
-    table.it.held(VIP, "node-3")
-    assert len(table.it) == 1
-    table.it.held(VIP, "node-2")
+    table.hear(START, START + AGAIN_NS, vip=VIP + 1)
+    table.it.moved(VIP)
 
+    ((report, _),) = table.due(START + GRACE_NS)
+    assert report.decision.key.vip == VIP + 1
+
+
+def test_move_that_was_read_of_before_its_frames_is_nothing():
+    """This agent stood still meanwhile: the watch told it of two moves, and only then the kernel of what it heard."""
+    table = Table(replace(NOBODY, since_ns=START + 2 * AGAIN_NS))
+    late = table.hear(START, START + AGAIN_NS, START + 2 * AGAIN_NS)
+
+    assert late == [(False, None)] * 3
     assert table.due(START + GRACE_NS) == []
+    assert table.hear(START + 2 * AGAIN_NS + 1) == [(True, None)]
 
 
-def test_nothing_is_judged_while_it_is_not_known_who_has_the_vip():
-    table = Table(replace(ME, is_sure=False))
+def test_what_is_heard_while_it_is_not_known_who_has_the_vip_does_not_count():
+    """It may have moved there and away again."""
+    table = Table(replace(NOBODY, is_sure=False))
     table.hear(START, START + AGAIN_NS)
 
     assert table.due(START + GRACE_NS) == []
-    assert table.it.next_ns() == START + 2 * GRACE_NS
-    table.owner = THEIRS
+    assert table.it.next_ns() is None
+    table.owner = NOBODY
     assert table.due(START + 2 * GRACE_NS) == []
+
+    later = START + 2 * GRACE_NS
+    table.hear(later, later + AGAIN_NS)
+    assert len(table.due(later + GRACE_NS)) == 1
 
 
 def test_claim_that_counts_is_told_at_once_when_it_comes_again_until_the_vip_is_that_nodes():

@@ -89,6 +89,10 @@ def test_another_node_has_a_vip_until_its_epoch_ends_however_silent_it_is(alive)
     assert owner(Holder("node-2", "e", alive=alive, void=True)).node == ""
 
 
+def test_owner_is_known_by_its_claim_since_that_came_here():
+    assert owner(Holder("node-2", "e", alive=True, seen_ns=3)).since_ns == 3
+
+
 @pytest.mark.parametrize("alive", [True, False])
 def test_this_node_has_a_vip_only_while_it_renews(alive):
     found = owner(Holder("node-1", "e", alive=alive))

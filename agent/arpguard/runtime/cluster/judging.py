@@ -69,9 +69,9 @@ class Judge:
             self._heard.append(report)
             self._alarm.wake()
 
-    def held(self, vip: Address, node: str) -> None:
-        """A node has a VIP."""
-        self._suspicions.held(vip, node)
+    def moved(self, vip: Address) -> None:
+        """The claim to a VIP has changed."""
+        self._suspicions.moved(vip)
 
     def macs_changed(self, node: str, old: frozenset[MacAddress], new: frozenset[MacAddress]) -> None:
         """A node publishes other MACs than before, or none: its heartbeat was deleted.

@@ -157,8 +157,7 @@ class Kubernetes:
     def claim_changed(self, vip: Address, claim: Claim | None) -> None:
         """The claim to a VIP has changed; None: it is gone."""
         self._membership.claim_changed(vip, claim)
-        if claim is not None and claim.holder:
-            self._judge.held(vip, claim.holder)
+        self._judge.moved(vip)
 
     def frames(self, vips: Iterable[Address]) -> Counter[Reason]:
         """How many frames of VIPs were judged for each reason, on all links."""

@@ -162,6 +162,7 @@ class LiveState:
             node=holder.node if is_valid else "",
             is_sure=is_heard and holder.void is not None and (is_valid or not is_mine),
             is_here=is_valid and is_mine,
+            since_ns=holder.seen_ns,
             seen_ns=self._cluster.leases_seen_ns,
             own_since_ns=self.member.owned_since_ns(vip) if is_valid and is_mine else None,
         )
