@@ -229,6 +229,27 @@ async def test_agent_that_stood_still_takes_no_earlier_owner_for_a_rival(cluster
 
 
 @in_loop
+async def test_owner_between_two_others_is_no_rival_where_the_vip_is_not_elected(cluster, neighbours):
+    """As with an announcer that moves a VIP twice within seconds."""
+    neighbours.table[vip(3)] = STRANGER  # the address of node-3
+    cluster.publish("named", [B], {"owner": f"node/{NODE}"})
+    async with two_nodes(cluster) as (ear, _, _):
+        await until(lambda: ear.side.kube.owner_of(B).node == NODE, 10)
+        ear.hear(B, STRANGER)
+        await _a_while(GRACE_NS // 2)
+        ear.hear(B, STRANGER)
+        cluster.publish("named", [B], {"owner": f"node/{OTHER}"})
+        await until(lambda: ear.side.kube.owner_of(B).node == OTHER)
+        await _a_while(2 * GRACE_NS)
+        assert ear.told() == []
+
+        ear.hear(B, STRANGER)
+        await _a_while(GRACE_NS // 2)
+        ear.hear(B, STRANGER)
+        await until(lambda: ear.told() == [(B, f"{BARE} (cluster node without an agent)")])
+
+
+@in_loop
 async def test_owner_with_a_new_mac_is_no_stranger_to_the_others(cluster, neighbours):
     """It announces its VIPs as soon as its link has the MAC, before any node can have read of it."""
     async with two_nodes(cluster) as (ear, _, _):

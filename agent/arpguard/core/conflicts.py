@@ -4,9 +4,9 @@ While a VIP moves, a frame of the new owner may arrive before its claim has been
 late. So the claim of a node waits for `GRACE_NS`. It counts if the VIP was not that node's at any time until then, and
 either the claim was heard again, or this node has had the VIP for longer than `GRACE_NS`. In both cases two nodes of
 the cluster answer. What was heard after the watch last showed anything waits longer: the VIP may have moved there and
-away again meanwhile. So may it have before any change of its claim that comes here: an agent that stood still reads of
-all moves at once, and a list leaves out those in between. What was heard until then does not count, nor what was heard
-while the owner is not known.
+away again meanwhile. The same holds before any change that comes here, of its claim or of what names its owner: an
+agent that stood still reads of all moves at once, and a list leaves out those in between. What was heard until then
+does not count, nor what was heard while the owner is not known.
 
 A host outside cannot be the next owner, so its claims count immediately where this node has the VIP. Elsewhere an
 unknown MAC may be the owner's: its link may have got a new one, which it announces before its heartbeat can tell it, or
@@ -116,8 +116,13 @@ class Suspicions:
         remember(self._known, key, known, self._capacity)
         return is_new, report if known.counts else None
 
+    @property
+    def vips(self) -> set[Address]:
+        """The VIPs that they are about."""
+        return {key.vip for key, _ in self._known}
+
     def moved(self, vip: Address) -> None:
-        """Notes that a VIP's claim has changed: any node may have had it until now."""
+        """Notes that what says who has a VIP has changed: any node may have had it until now."""
         for key in [key for key in self._known if key[0].vip == vip]:
             del self._known[key]
 

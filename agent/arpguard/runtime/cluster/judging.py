@@ -13,6 +13,7 @@ from arpguard.core.conflicts import KnownOwner, Strangers, Suspicions
 from arpguard.core.decisions import Report
 from arpguard.dataplane.netlink import read_neighbours
 from arpguard.errors import DataPlaneError
+from arpguard.model import Owner, Vip
 from arpguard.runtime.cluster.reports import Reports
 from arpguard.runtime.conflicts import Conflicts
 from arpguard.runtime.waking import Alarm
@@ -72,6 +73,13 @@ class Judge:
     def moved(self, vip: Address) -> None:
         """The claim to a VIP has changed."""
         self._suspicions.moved(vip)
+
+    def vips_changed(self, before: Mapping[Address, Vip], now: Mapping[Address, Vip]) -> None:
+        """The VIPs have changed: those that are not elected may have other owners."""
+        if before is not now:
+            for vip in self._suspicions.vips:
+                if _owner(before.get(vip)) != _owner(now.get(vip)):
+                    self.moved(vip)
 
     def macs_changed(self, node: str, old: frozenset[MacAddress], new: frozenset[MacAddress]) -> None:
         """A node publishes other MACs than before, or none: its heartbeat was deleted.
@@ -168,3 +176,7 @@ class Judge:
     def _tell(self, report: Report, claimant: Claimant) -> None:
         if self._conflicts.tell(report, claimant):
             self._reports.claimed(report, claimant, self._cluster.owner_of(report.decision.key.vip).node)
+
+
+def _owner(vip: Vip | None) -> Owner | None:
+    return vip.owner if vip is not None else None

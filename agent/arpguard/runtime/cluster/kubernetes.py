@@ -205,6 +205,7 @@ class Kubernetes:
         self._choose_stream()
         outlook.known = known and self._decided_by is not None  # no link is known before the first pass is done
         self._membership.vips_changed(seen_before)
+        self._judge.vips_changed(seen_before, outlook.vips)
         self._reports.news(self._membership.members, self._wishes)
         problems = (
             *problems_of(self._identity.node, cluster, outlook, self.state, self._owned_by.problem),
