@@ -292,11 +292,12 @@ class Cell:
         return f"**{text}: {'; '.join(self.wrong)}**" if self.wrong else text
 
 
-def judge(bare: Seen, guarded: Seen, moves: int) -> list[str]:
+def judge(bare: Seen, guarded: Seen, moves: int, accused: Sequence[str] = ()) -> list[str]:
     """What breaks the bars: never more lost than without the guard, but for a few at a move; nothing doubled.
 
     `moves`: how often the fault moves a VIP, also where without the guard two nodes answer and so nothing moves; and
-    how often the announcer's objects or the edited configuration did.
+    how often the announcer's objects or the edited configuration did. `accused`: what the agents said of hosts that
+    answer although they are not the owner; where none did, that is wrong.
     """
     wrong = []
     if guarded.lost > bare.lost + AT_A_MOVE * max(bare.moves, moves):
@@ -305,6 +306,8 @@ def judge(bare: Seen, guarded: Seen, moves: int) -> list[str]:
         wrong.append("two nodes answered")
     if guarded.silent_at_the_end and not bare.silent_at_the_end:
         wrong.append(SILENT)
+    if not guarded.doubled + guarded.excused:
+        wrong += [f"false alarm: {text}" for text in accused]
     return wrong
 
 
@@ -344,6 +347,7 @@ def measure(street: Street, column: str) -> Cell:
 def measure_from(street: Street, column: str, owner: Host) -> Cell:
     """Does it to the node that announces both addresses."""
     street.edits_ns.clear()
+    said_before = accusations(street)
     try:
         with StatusEvents(street) as events, street.watch(street.kind.vips, INTERVAL_S / 2, _ADDRESSES) as watch:
             street.go_on(watch, _SECOND)
@@ -353,7 +357,13 @@ def measure_from(street: Street, column: str, owner: Host) -> Cell:
     guarded, bare = (seen(watch, vip, street.edits_ns) for vip in street.kind.vips)
     count = events.count()
     moves = max(COLUMNS[column].moves, min(guarded.moves, count + len(street.edits_ns)))
-    return Cell(street.kind.name, column, bare, guarded, count, judge(bare, guarded, moves))
+    accused = sorted(accusations(street) - said_before)
+    return Cell(street.kind.name, column, bare, guarded, count, judge(bare, guarded, moves, accused))
+
+
+def accusations(street: Street) -> set[str]:
+    """What the agents said so far of hosts that answer although they are not the owner."""
+    return street.accusations(street.server.api.get("/apis/events.k8s.io/v1/events")["items"])
 
 
 def put_right(street: Street) -> None:

@@ -100,6 +100,11 @@ def test_where_nothing_moves_nothing_is_lost():
     assert judge(of(lost=1), of(lost=1), moves=0) == []
 
 
+def test_an_agent_accuses_a_host_only_where_two_answered():
+    assert judge(RIGHT, RIGHT, moves=1, accused=["node-1 hears node-2"]) == ["false alarm: node-1 hears node-2"]
+    assert judge(RIGHT, of(excused=1), moves=1, accused=["node-1 hears node-2"]) == []
+
+
 def a_cell(**what) -> Cell:
     guarded = of(**what)
     return Cell("MetalLB", "partition", RIGHT, guarded, wrong=judge(RIGHT, guarded, moves=1))

@@ -19,7 +19,6 @@ same times, and `schedule` is a sum over them. A fault that cannot be done, beca
 """
 
 import hashlib
-import re
 import signal
 import time
 from collections import Counter
@@ -30,7 +29,6 @@ from random import Random
 
 from arpguard.addresses import Address
 from arpguard.clock import boot_ns
-from arpguard.core.decisions import CONTESTED
 from arpguard.errors import ArpguardError
 from arpguard.units import NS_PER_MS, NS_PER_S
 from arpguard_lab.asking import Stream
@@ -61,9 +59,6 @@ _TELL_EVERY = 10
 _KEPT = 30_000  # requests of each client that are remembered: a minute of them
 _LONG_NS, _SOON_NS = 10 * NS_PER_S, 2 * NS_PER_S
 _ON_THE_WIRE_NS = 50 * NS_PER_MS  # from the decision to the wire, on a machine that is busy
-_ACCUSING_EVENTS = {"VIPAnsweredByOthers", "VIPConflict", "VIPSplitBrain"}
-# A problem that accuses: the audit's with the MAC of a host, or a claim that counts.
-_ACCUSES = re.compile(rf"audit: .*([0-9a-f]{{2}}:){{5}}|{re.escape(CONTESTED.partition('{')[0])}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -387,11 +382,9 @@ def _is_together(bench: KubeBench) -> bool:
 def _wrongly_accused(bench: KubeBench, watch: Watch) -> set[str]:
     """What Events and problems say of other hosts that answer, about VIPs for which never two answered."""
     doubled = {finding.vip for finding in watch.findings}
-    events = [event for name in _SERVICES for event in bench.events("Service", name)]
-    told = [event["note"] for event in events if event["reason"] in _ACCUSING_EVENTS]
     for host in bench.nodes:
         bench.agent(host).wait_for()  # one that was just replaced has nothing to say yet
-    told += [text for host in bench.nodes for text in bench.status(host).get("problems", ()) if _ACCUSES.match(text)]
+    told = bench.accusations([event for name in _SERVICES for event in bench.events("Service", name)])
     return {text for text in told if not any(str(address) in text for address in doubled)}
 
 
