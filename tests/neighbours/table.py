@@ -25,6 +25,7 @@ from typing import Self
 from arpguard.addresses import Address, MacAddress
 from arpguard.errors import ArpguardError
 from arpguard.units import NS_PER_MS, NS_PER_S
+from arpguard_lab.cluster.accusing import accusations
 from arpguard_lab.cluster.bench import Watch
 from arpguard_lab.topology import Host
 from neighbours.announcers import KeepalivedKind, Kind, KubeVip, MetalLb, MetalLbDelegated, node_of
@@ -347,7 +348,7 @@ def measure(street: Street, column: str) -> Cell:
 def measure_from(street: Street, column: str, owner: Host) -> Cell:
     """Does it to the node that announces both addresses."""
     street.edits_ns.clear()
-    said_before = accusations(street)
+    accused_before = accused_by(street)
     try:
         with StatusEvents(street) as events, street.watch(street.kind.vips, INTERVAL_S / 2, _ADDRESSES) as watch:
             street.go_on(watch, _SECOND)
@@ -357,13 +358,14 @@ def measure_from(street: Street, column: str, owner: Host) -> Cell:
     guarded, bare = (seen(watch, vip, street.edits_ns) for vip in street.kind.vips)
     count = events.count()
     moves = max(COLUMNS[column].moves, min(guarded.moves, count + len(street.edits_ns)))
-    accused = sorted(accusations(street) - said_before)
+    accused = sorted(accused_by(street) - accused_before)
     return Cell(street.kind.name, column, bare, guarded, count, judge(bare, guarded, moves, accused))
 
 
-def accusations(street: Street) -> set[str]:
+def accused_by(street: Street) -> set[str]:
     """What the agents said so far of hosts that answer although they are not the owner."""
-    return street.accusations(street.server.api.get("/apis/events.k8s.io/v1/events")["items"])
+    events = street.server.api.get("/apis/events.k8s.io/v1/events")["items"]
+    return accusations(events, map(street.status, street.nodes))
 
 
 def put_right(street: Street) -> None:

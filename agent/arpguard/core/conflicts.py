@@ -4,9 +4,11 @@ While a VIP moves, a frame of the new owner may arrive before its claim has been
 late. So the claim of a node waits for `GRACE_NS`. It counts if the VIP was not that node's at any time until then, and
 either the claim was heard again, or this node has had the VIP for longer than `GRACE_NS`. In both cases two nodes of
 the cluster answer. What was heard after the watch last showed anything waits longer: the VIP may have moved there and
-away again meanwhile. The same holds before any change that comes here, of its claim or of what names its owner: an
-agent that stood still reads of all moves at once, and a list leaves out those in between. What was heard until then
-does not count, nor what was heard while the owner is not known.
+away again meanwhile.
+
+When the agent learns that a VIP has moved, it forgets what was heard before: an agent that stood still reads of several
+moves at once, and a list leaves out those in between. It also drops a claim for which, when the wait is over, the owner
+is not known.
 
 A host outside cannot be the next owner, so its claims count immediately where this node has the VIP. Elsewhere an
 unknown MAC may be the owner's: its link may have got a new one, which it announces before its heartbeat can tell it, or
@@ -29,21 +31,22 @@ GRACE_NS = 5 * NS_PER_S  # longer than a lease by default, and than a takeover's
 AGAIN_NS = NS_PER_S  # a claim that is heard so long after the first cannot be a late frame
 PERSISTS_NS = 60 * NS_PER_S  # far longer than a node needs to publish a new MAC
 FORGET_NS = 300 * NS_PER_S  # how long a claim that does not count yet is remembered
+COUNTS_NS = 60 * NS_PER_S  # how long one counts at once after it was last heard; then the VIP may be about to move
 CAPACITY = 256
+MOVES = 16384
+MOVED_NS = 60 * NS_PER_S  # far longer than the kernel's reports of frames may take to get here
 
 
 @dataclass(frozen=True, slots=True)
 class KnownOwner:
     """Which node has a VIP, as far as this node knows: `node` is empty if no node has it.
 
-    `is_sure`: nothing says that this is out of date. `since_ns`: when the claim that says so came here; 0 without one.
-    `seen_ns`: until when it was so, None: until now. `is_here`: it is this node. `own_since_ns`: since when this node
-    has it by a claim; None if it does not.
+    `is_sure`: nothing says that this is out of date. `seen_ns`: until when it was so, None: until now. `is_here`: it is
+    this node. `own_since_ns`: since when this node has it by a claim; None if it does not.
     """
 
     node: str
     is_sure: bool = True
-    since_ns: int = 0
     seen_ns: int | None = None
     is_here: bool = False
     own_since_ns: int | None = None
@@ -90,6 +93,7 @@ class Suspicions:
     def __init__(self, capacity: int = CAPACITY) -> None:
         self._capacity = capacity
         self._known: OrderedDict[tuple[EntryKey, MacAddress], _Suspicion] = OrderedDict()
+        self._moved_ns: OrderedDict[Address, int] = OrderedDict()  # when this agent last learned that a VIP has moved
 
     def __len__(self) -> int:
         return len(self._known)
@@ -99,9 +103,9 @@ class Suspicions:
         key = report.decision.key, report.decision.sha
         known = self._known.pop(key, None)
 
-        if owner.node == claimant.node or report.last_ns <= owner.since_ns:
+        if owner.node == claimant.node or report.last_ns <= self._moved_ns.get(report.decision.key.vip, 0):
             return False, None
-        if known is not None and known.report.last_ns + FORGET_NS < now_ns:
+        if known is not None and known.report.last_ns + (COUNTS_NS if known.counts else FORGET_NS) < now_ns:
             known = None
 
         if known is None:
@@ -116,15 +120,14 @@ class Suspicions:
         remember(self._known, key, known, self._capacity)
         return is_new, report if known.counts else None
 
-    @property
-    def vips(self) -> set[Address]:
-        """The VIPs that they are about."""
-        return {key.vip for key, _ in self._known}
-
-    def moved(self, vip: Address) -> None:
-        """Notes that what says who has a VIP has changed: any node may have had it until now."""
+    def moved(self, vip: Address, now_ns: int) -> None:
+        """The VIP has moved: any node may have had it until now."""
         for key in [key for key in self._known if key[0].vip == vip]:
             del self._known[key]
+
+        remember(self._moved_ns, vip, now_ns, MOVES)
+        while next(iter(self._moved_ns.values())) + MOVED_NS < now_ns:
+            self._moved_ns.popitem(last=False)
 
     def due(self, owner_of: Callable[[Address], KnownOwner], now_ns: int) -> Iterator[tuple[Report, Claimant]]:
         """The claims that count from now on."""

@@ -1,7 +1,6 @@
 """What the scenarios with Kubernetes are made of: agents, objects, questions, and a watch over the wire."""
 
 import json
-import re
 import signal
 import subprocess
 import sys
@@ -13,7 +12,6 @@ from ipaddress import IPv4Address, IPv6Address
 from typing import Any, Self
 
 from arpguard.addresses import Address, MacAddress
-from arpguard.core.decisions import CONTESTED
 from arpguard.dataplane.neighboursocket import build_question
 from arpguard.errors import DataPlaneError
 from arpguard.units import NS_PER_MS
@@ -38,9 +36,6 @@ _WAIT_S = 0.06
 AT_THE_FENCE_NS = 5 * NS_PER_MS  # what is asked so shortly before may be answered after
 _POLL_S = 0.02
 _QUIET_S = 1.5
-_ACCUSING_EVENTS = {"VIPAnsweredByOthers", "VIPConflict", "VIPSplitBrain"}
-# A problem that accuses: the audit's with the MAC of a host, or a claim that counts.
-_ACCUSES = re.compile(rf"audit: .*([0-9a-f]{{2}}:){{5}}|{re.escape(CONTESTED.partition('{')[0])}")
 _LATE_S = 0.1  # for what was sent last to be answered and recorded
 # Senders of single questions; streams have 10.0.0.0/8 and fd00::/104.
 _ASKERS = {4: int(IPv4Address("11.0.0.1")), 6: int(IPv6Address("fd01::1"))}
@@ -467,12 +462,6 @@ class KubeBench:
         except ValueError:
             raise DataPlaneError(f"cannot read the status of {host.name}: {done.stderr.strip()}") from None
         return found
-
-    def accusations(self, events: Iterable[Json]) -> set[str]:
-        """What agents say of hosts that answer although they are not the owner: in these Events, and as problems."""
-        told = {event["note"] for event in events if event["reason"] in _ACCUSING_EVENTS}
-        problems = (text for host in self.nodes for text in self.status(host).get("problems", ()))
-        return told | {text for text in problems if _ACCUSES.match(text)}
 
     def events(self, kind: str, name: str) -> list[Json]:
         """The Events about an object, wherever they are kept."""

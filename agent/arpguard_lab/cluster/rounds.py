@@ -34,6 +34,7 @@ from arpguard.units import NS_PER_MS, NS_PER_S
 from arpguard_lab.asking import Stream
 from arpguard_lab.bench import Step
 from arpguard_lab.capture import Said
+from arpguard_lab.cluster.accusing import accusations
 from arpguard_lab.cluster.bench import AT_THE_FENCE_NS, KubeBench, Watch, ms, now_ns, vip, vip6
 from arpguard_lab.cluster.meddling import Meddler
 from arpguard_lab.cluster.mischief import Deed, Mischief
@@ -384,7 +385,8 @@ def _wrongly_accused(bench: KubeBench, watch: Watch) -> set[str]:
     doubled = {finding.vip for finding in watch.findings}
     for host in bench.nodes:
         bench.agent(host).wait_for()  # one that was just replaced has nothing to say yet
-    told = bench.accusations([event for name in _SERVICES for event in bench.events("Service", name)])
+    events = [event for name in _SERVICES for event in bench.events("Service", name)]
+    told = accusations(events, map(bench.status, bench.nodes))
     return {text for text in told if not any(str(address) in text for address in doubled)}
 
 

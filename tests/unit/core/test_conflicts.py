@@ -10,8 +10,10 @@ from arpguard.core.claimants import Claimant, ClaimantKind
 from arpguard.core.conflicts import (
     AGAIN_NS,
     CAPACITY,
+    COUNTS_NS,
     FORGET_NS,
     GRACE_NS,
+    MOVED_NS,
     PERSISTS_NS,
     KnownOwner,
     Strangers,
@@ -128,7 +130,7 @@ def test_move_that_is_over_before_the_grace_is_nothing():
     table = Table()
     table.hear(START, START + AGAIN_NS)
     table.hear(START, START + AGAIN_NS, vip=VIP + 1)
-    table.it.moved(VIP)
+    table.it.moved(VIP, START + AGAIN_NS)
 
     ((report, _),) = table.due(START + GRACE_NS)
     assert report.decision.key.vip == VIP + 1
@@ -136,7 +138,8 @@ def test_move_that_is_over_before_the_grace_is_nothing():
 
 def test_move_that_was_read_of_before_its_frames_is_nothing():
     """This agent stood still meanwhile: the watch told it of two moves, and only then the kernel of what it heard."""
-    table = Table(replace(NOBODY, since_ns=START + 2 * AGAIN_NS))
+    table = Table(NOBODY)
+    table.it.moved(VIP, START + 2 * AGAIN_NS)
     late = table.hear(START, START + AGAIN_NS, START + 2 * AGAIN_NS)
 
     assert late == [(False, None)] * 3
@@ -170,6 +173,27 @@ def test_claim_that_counts_is_told_at_once_when_it_comes_again_until_the_vip_is_
     assert table.hear(later + 1) == [(False, None)]
     table.owner = ME
     assert table.hear(later + 2) == [(True, None)]
+
+
+def test_claim_that_counted_long_ago_waits_again():
+    """The VIP may be about to move to that node: its first frame comes before its claim is read."""
+    table = Table(NOBODY)
+    table.hear(START, START + AGAIN_NS)
+    assert len(table.due(START + GRACE_NS)) == 1
+
+    later = START + AGAIN_NS + COUNTS_NS + 1
+    assert table.hear(later) == [(True, None)]
+    assert table.due(later + GRACE_NS) == []
+
+
+def test_moves_are_forgotten_once_no_report_can_be_from_before_them():
+    table = Table(NOBODY)
+    for number in range(3):
+        table.it.moved(VIP + number, START + number)
+    table.it.moved(VIP + 3, START + MOVED_NS + 2)
+
+    assert table.hear(START + 1, vip=VIP + 1) == [(True, None)]
+    assert table.hear(START + 2, vip=VIP + 2) == [(False, None)]
 
 
 def test_claims_of_nodes_that_are_made_up_are_bounded():

@@ -72,11 +72,11 @@ def test_once_it_has_joined_the_member_says_all():
     assert state.holder(VIP).node == "node-2"
 
 
-def owner(holder: Holder):
+def owner(holder: Holder, **sources: SourceState):
     """Of an elected VIP, by its claim."""
     elected = SimpleNamespace(elected=True, owner=SimpleNamespace(kind=OwnerKind.ELECT))
     outlook = SimpleNamespace(vip=lambda _vip: elected)
-    cluster = SimpleNamespace(sources={}, leases_seen_ns=7)
+    cluster = SimpleNamespace(sources={"leases": SourceState(), **sources}, leases_seen_ns=7)
     state = LiveState("", "", "node-1", SimpleNamespace(), cluster, outlook, SimpleNamespace())
     state.joined(SimpleNamespace(holder=lambda _vip: holder, owned_since_ns=lambda _vip: 5))
     return state.owner_of(VIP)
@@ -89,8 +89,11 @@ def test_another_node_has_a_vip_until_its_epoch_ends_however_silent_it_is(alive)
     assert owner(Holder("node-2", "e", alive=alive, void=True)).node == ""
 
 
-def test_owner_is_known_by_its_claim_since_that_came_here():
-    assert owner(Holder("node-2", "e", alive=True, seen_ns=3)).since_ns == 3
+def test_who_has_an_elected_vip_depends_on_leases_alone():
+    holder = Holder("node-2", "e", alive=True)
+
+    assert owner(holder, endpointslices=SourceState(lost="503")).is_sure
+    assert not owner(holder, leases=SourceState(lost="503")).is_sure
 
 
 @pytest.mark.parametrize("alive", [True, False])

@@ -172,6 +172,11 @@ class Claim:
     unreadable: str = ""
     holder_uid: str = ""
 
+    @property
+    def tenure(self) -> tuple[str, str, int]:
+        """What changes when the VIP moves; all else may change while the same node has it."""
+        return self.holder, self.epoch, self.transitions
+
 
 @dataclass(frozen=True, slots=True)
 class Holder:

@@ -11,9 +11,10 @@ from arpguard.core.bounding import remember
 from arpguard.core.claimants import Claimant, ClaimantKind, claimant_of, virtual_router
 from arpguard.core.conflicts import KnownOwner, Strangers, Suspicions
 from arpguard.core.decisions import Report
+from arpguard.core.ownership.records import Claim
 from arpguard.dataplane.netlink import read_neighbours
 from arpguard.errors import DataPlaneError
-from arpguard.model import Owner, Vip
+from arpguard.model import Vip
 from arpguard.runtime.cluster.reports import Reports
 from arpguard.runtime.conflicts import Conflicts
 from arpguard.runtime.waking import Alarm
@@ -70,16 +71,19 @@ class Judge:
             self._heard.append(report)
             self._alarm.wake()
 
-    def moved(self, vip: Address) -> None:
-        """The claim to a VIP has changed."""
-        self._suspicions.moved(vip)
+    def claim_changed(self, vip: Address, old: Claim | None, new: Claim | None) -> None:
+        """The claim to a VIP has changed; None: there was none, or it is gone."""
+        if old is None or new is None or old.tenure != new.tenure:
+            self._suspicions.moved(vip, boot_ns())
 
     def vips_changed(self, before: Mapping[Address, Vip], now: Mapping[Address, Vip]) -> None:
         """The VIPs have changed: those that are not elected may have other owners."""
-        if before is not now:
-            for vip in self._suspicions.vips:
-                if _owner(before.get(vip)) != _owner(now.get(vip)):
-                    self.moved(vip)
+        if before is now:
+            return
+        for vip, found in now.items():
+            past = before.get(vip)
+            if past is not found and past is not None and past.owner != found.owner:
+                self._suspicions.moved(vip, boot_ns())
 
     def macs_changed(self, node: str, old: frozenset[MacAddress], new: frozenset[MacAddress]) -> None:
         """A node publishes other MACs than before, or none: its heartbeat was deleted.
@@ -128,9 +132,12 @@ class Judge:
                 self._tell(report, claimant)
 
     def _is_outside(self, report: Report) -> bool:
-        """Whether a MAC that no node publishes cannot be the owner's."""
+        """Whether a MAC that no node publishes cannot be the owner's.
+
+        While it is not known who that is, a node may have got the VIP, and a new MAC.
+        """
         owner = self._cluster.owner_of(report.decision.key.vip)
-        return not owner.may_be_elsewhere or self._strangers.heard(report, boot_ns())
+        return not owner.may_be_elsewhere or (owner.is_sure and self._strangers.heard(report, boot_ns()))
 
     def _suspect(self, report: Report, claimant: Claimant, nodes: int) -> None:
         """A node claims a VIP. If this node owns it, it checks that at once, without waiting for the watch."""
@@ -176,7 +183,3 @@ class Judge:
     def _tell(self, report: Report, claimant: Claimant) -> None:
         if self._conflicts.tell(report, claimant):
             self._reports.claimed(report, claimant, self._cluster.owner_of(report.decision.key.vip).node)
-
-
-def _owner(vip: Vip | None) -> Owner | None:
-    return vip.owner if vip is not None else None

@@ -154,10 +154,10 @@ class Kubernetes:
         self._membership.heartbeat_changed(node, old, new)
         self._judge.macs_changed(node, _macs(old), _macs(new))
 
-    def claim_changed(self, vip: Address, claim: Claim | None) -> None:
-        """The claim to a VIP has changed; None: it is gone."""
-        self._membership.claim_changed(vip, claim)
-        self._judge.moved(vip)
+    def claim_changed(self, vip: Address, old: Claim | None, new: Claim | None) -> None:
+        """The claim to a VIP has changed; `new` None: it is gone."""
+        self._membership.claim_changed(vip, new)
+        self._judge.claim_changed(vip, old, new)
 
     def frames(self, vips: Iterable[Address]) -> Counter[Reason]:
         """How many frames of VIPs were judged for each reason, on all links."""
@@ -240,6 +240,12 @@ class Kubernetes:
             self._membership.wake()
 
         self._reports.map_full(is_full=bool(self._kernel.state.left_out))
+        self._see_elections()
+
+    def _see_elections(self) -> None:
+        """The next pass reports what elections found, unless this node is cut off: then all others look dead to it."""
+        if self.state.renewal_lost or not self.state.hears_leases:
+            return
         before, self._wishes = self._wishes, self._membership.wishes
         if (before.nobody, before.apart) != (self._wishes.nobody, self._wishes.apart):
             self.look()

@@ -131,6 +131,12 @@ class LiveState:
         own = (*self._outlook.surroundings.links, *self._kernel.links)
         return heard | {link.mac: self._node for link in own if not link.mac.is_zero}
 
+    @property
+    def hears_leases(self) -> bool:
+        """Whether the watch that tells of heartbeats and claims is well."""
+        leases = self._cluster.sources.get("leases")
+        return leases is not None and not leases.lost
+
     # ---- for the judge of rival claims ----
 
     def addresses(self) -> dict[Address, str]:
@@ -144,25 +150,24 @@ class LiveState:
     def owner_of(self, vip: Address) -> KnownOwner:
         """Who has a VIP: by a valid claim if it is elected, else by its source."""
         found = self._outlook.vip(vip)
-        is_heard = not any(source.lost for source in self._cluster.sources.values())
         if found is None:
             return KnownOwner("", is_sure=False)
         if found.owner.kind is OwnerKind.KEEPALIVED:
             return KnownOwner("", is_sure=False)  # each node knows of itself alone
         if not found.elected:
+            is_heard = not any(source.lost for source in self._cluster.sources.values())
             return KnownOwner(found.owner.node, is_sure=is_heard, is_here=found.owner.node == self._node)
-        return self._owner_by_claim(vip, is_heard=is_heard)
+        return self._owner_by_claim(vip)
 
-    def _owner_by_claim(self, vip: Address, *, is_heard: bool) -> KnownOwner:
+    def _owner_by_claim(self, vip: Address) -> KnownOwner:
         """Another node has what it claimed until its epoch ends, however silent its heartbeat seems from here."""
         holder = self.member.holder(vip)
         is_mine = holder.node == self._node
         is_valid = holder.void is False and (holder.alive or not is_mine)
         return KnownOwner(
             node=holder.node if is_valid else "",
-            is_sure=is_heard and holder.void is not None and (is_valid or not is_mine),
+            is_sure=self.hears_leases and holder.void is not None and (is_valid or not is_mine),
             is_here=is_valid and is_mine,
-            since_ns=holder.seen_ns,
             seen_ns=self._cluster.leases_seen_ns,
             own_since_ns=self.member.owned_since_ns(vip) if is_valid and is_mine else None,
         )

@@ -48,8 +48,8 @@ class ObjectListener(AnnouncerListener, Protocol):
     def heartbeat_changed(self, node: str, old: Heartbeat | None, new: Heartbeat | None) -> None:
         """A node's heartbeat has changed; `new` None: it is gone."""
 
-    def claim_changed(self, vip: Address, claim: Claim | None) -> None:
-        """The claim to a VIP has changed; None: it is gone."""
+    def claim_changed(self, vip: Address, old: Claim | None, new: Claim | None) -> None:
+        """The claim to a VIP has changed; `new` None: it is gone."""
 
 
 class Cluster:
@@ -232,7 +232,7 @@ class Cluster:
             case (Heartbeat(node=node), _) | (_, Heartbeat(node=node)):
                 self._heartbeat_changed(node, _heartbeat(change.old), _heartbeat(change.new))
             case (Claim(vip=vip), _) | (_, Claim(vip=vip)):
-                self._listener.claim_changed(vip, change.new if isinstance(change.new, Claim) else None)
+                self._listener.claim_changed(vip, _claim(change.old), _claim(change.new))
 
     def _heartbeat_changed(self, node: str, old: Heartbeat | None, new: Heartbeat | None) -> None:
         self.announcers.hear(node, dict(new.speakers if new else ()))
@@ -248,8 +248,12 @@ class Cluster:
         self._listener.look()
 
 
-def _heartbeat(record: Record) -> Heartbeat | None:
+def _heartbeat(record: Record | None) -> Heartbeat | None:
     return record if isinstance(record, Heartbeat) else None
+
+
+def _claim(record: Record | None) -> Claim | None:
+    return record if isinstance(record, Claim) else None
 
 
 def addresses_of(server: str) -> frozenset[Address]:

@@ -25,9 +25,15 @@ class Segment:
         if home is None:
             raise DataPlaneError(f"cannot probe for {vip}: no link is guarded")
         taken_by = await self.prober.probe(home, vip)
-        if taken_by is not None and not self._is_guarded(vip, taken_by):
+        if taken_by is not None and not self._is_guarded(vip, taken_by) and not self._is_holder(vip, taken_by):
             await self._here.listener.taken_outside(vip, taken_by)
         return taken_by
+
+    def _is_holder(self, vip: Address, mac: MacAddress) -> bool:
+        """Whether a MAC is of the node that has the VIP, for all that is known here: only this node may not hear it."""
+        holder = self._ownership.holder(vip, boot_ns())
+        links = self._ownership.peers.links(holder.node)
+        return holder.void is not True and any(link.mac == mac for link in links)
 
     def _is_guarded(self, vip: Address, mac: MacAddress) -> bool:
         """Whether a MAC is on a guarded link whose node is silent for the VIP, or soon will be: the VIP only moves.
