@@ -229,6 +229,42 @@ async def test_node_that_answers_without_its_agent_keeps_the_vip_however_its_hea
 
 
 @in_loop
+async def test_owner_that_only_this_node_does_not_hear_is_no_host_outside(one, segment):
+    """Its watch stands still, so it prepares to take the VIP over."""
+    one.nodes("node-2")
+    async with a_side(one, "node-2") as second:
+        await _owns(second, A)
+        segment.strangers[A] = mac_of(2)
+        async with a_side(one) as side:
+            await until(lambda: side.kernel.kind(A) is Kind.FOREIGN, 10)
+            segment.asked.clear()
+            one.fault(NODE, freeze=True)
+            await until(lambda: A in segment.asked, 10)
+            await asyncio.sleep(1)
+
+            assert not one.events("VIPTakenOutside")
+
+
+@in_loop
+async def test_node_that_is_cut_off_does_not_say_that_no_node_is_eligible(one):
+    """All others look dead to it."""
+    one.nodes("node-2")
+    one.put(_excluded(NODE))
+    async with a_side(one, "node-2") as second:
+        await _owns(second, A)
+        async with a_side(one) as side:
+            await until(lambda: side.membership.alive == {NODE, "node-2"}, 10)
+            one.fault(NODE, cut=True)
+            await until(lambda: side.membership.wishes.nobody == {A}, 10)
+            await asyncio.sleep(1)
+
+            assert not side.says("no node is eligible")
+            one.fault(NODE)
+        await asyncio.sleep(1)
+        assert not one.events("NobodyEligible")
+
+
+@in_loop
 async def test_vip_with_hold_is_taken_over_from_a_kernel_that_answers_on(scene, segment):
     scene.nodes(NODE, "node-2")
     scene.publish("web", [A], {"hold": "true"})
