@@ -36,7 +36,6 @@ ALL = [name for name, _ in runner.catalogue(kubernetes=True)]
 LONG = (
     "load",
     "burst",
-    "partition",
     "taken-outside",
     "voucher-dies",
     "ring-of-three",

@@ -453,15 +453,23 @@ class KubeBench:
 
     def status(self, host: Host) -> Json:
         """`arpguard status` of a node."""
-        words = ["-m", "arpguard", "status", "-o", "json", "--address", self.agent(host).api]
+        found: Json = self._arpguard(host, "status")
+        return found
+
+    def audit(self, host: Host, address: Address) -> list[Json]:
+        """What `arpguard audit ADDRESS` of a node finds on each link: who answers now, and whether that is right."""
+        found: list[Json] = self._arpguard(host, "audit", str(address))["audits"]
+        return found
+
+    def _arpguard(self, host: Host, *command: str) -> Any:
+        words = ["-m", "arpguard", *command, "-o", "json", "--address", self.agent(host).api]
         done = subprocess.run(  # noqa: S603 - our own program, which exits 1 when there are problems
             [*host.netns.prefix(), sys.executable, *words], capture_output=True, text=True, check=False
         )
         try:
-            found: Json = json.loads(done.stdout)
+            return json.loads(done.stdout)
         except ValueError:
-            raise DataPlaneError(f"cannot read the status of {host.name}: {done.stderr.strip()}") from None
-        return found
+            raise DataPlaneError(f"`arpguard {command[0]}` failed on {host.name}: {done.stderr.strip()}") from None
 
     def events(self, kind: str, name: str) -> list[Json]:
         """The Events about an object, wherever they are kept."""

@@ -57,13 +57,24 @@ def run_hang(bench: KubeBench) -> Iterator[Step]:
 
 def run_partition(bench: KubeBench) -> Iterator[Step]:
     """Cuts the owner off from the API server, while everybody hears it on the LAN; then connects it again."""
-    yield from _silenced(
-        bench, "it is cut off from the API server", bench.lab.cut_off, "it is connected again", bench.lab.reconnect
-    )
+
+    def ask(victim: Host, address: Address) -> Step:
+        """Its agent goes on, and hears its successor, which is no second owner to it."""
+        is_right = all(found["right"] for found in bench.audit(victim, address))
+        text = "it asks who answers now, and accuses nobody"
+        return bench.one_answers(text, address, bench.others(victim), nobody_accused=is_right)
+
+    harm, cure = "it is cut off from the API server", "it is connected again"
+    yield from _silenced(bench, harm, bench.lab.cut_off, cure, bench.lab.reconnect, ask)
 
 
 def _silenced(
-    bench: KubeBench, harm: str, do_harm: Callable[[Host], None], cure: str, do_cure: Callable[[Host], None]
+    bench: KubeBench,
+    harm: str,
+    do_harm: Callable[[Host], None],
+    cure: str,
+    do_cure: Callable[[Host], None],
+    meanwhile: Callable[[Host, Address], Step] | None = None,
 ) -> Iterator[Step]:
     bench.set_out(*_VIPS)
 
@@ -86,6 +97,8 @@ def _silenced(
             limit_ms=limit_ms,
             silent_in_time=silent_ms <= limit_ms,
         )
+        if meanwhile is not None:
+            yield meanwhile(victim, lost[0])
 
         cured_ns = now_ns()
         do_cure(victim)
