@@ -59,7 +59,7 @@ def run_partition(bench: KubeBench) -> Iterator[Step]:
     """Cuts the owner off from the API server, while everybody hears it on the LAN; then connects it again."""
 
     def ask(victim: Host, address: Address) -> Step:
-        """Its agent goes on, and hears its successor, which is no second owner to it."""
+        """The agent still runs, and hears the next owner: that must not look like a second one."""
         is_right = all(found["right"] for found in bench.audit(victim, address))
         text = "it asks who answers now, and accuses nobody"
         return bench.one_answers(text, address, bench.others(victim), nobody_accused=is_right)
