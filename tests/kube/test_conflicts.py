@@ -71,6 +71,7 @@ def quick(monkeypatch):
     """A shorter grace, so that tests are."""
     monkeypatch.setattr("arpguard.core.conflicts.GRACE_NS", GRACE_NS)
     monkeypatch.setattr("arpguard.core.conflicts.AGAIN_NS", GRACE_NS // 4)
+    monkeypatch.setattr("arpguard.core.conflicts.CHECK_NS", GRACE_NS // 4)
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ away again meanwhile.
 
 When the agent learns that a VIP has moved, it forgets what was heard before: an agent that stood still reads of several
 moves at once, and a list leaves out those in between. It also drops a claim for which, when the wait is over, the owner
-is not known.
+is not known. And before a claim counts, the agent reads the VIP's Lease once more: a watch may lag by more than that.
 
 A host outside cannot be the next owner, so its claims count immediately where this node has the VIP. Elsewhere an
 unknown MAC may be the owner's: its link may have got a new one, which it announces before its heartbeat can tell it, or
@@ -28,6 +28,7 @@ from arpguard.model import EntryKey
 from arpguard.units import NS_PER_S
 
 GRACE_NS = 5 * NS_PER_S  # longer than a lease by default, and than a takeover's three announcements
+CHECK_NS = NS_PER_S  # how long reading the VIP's Lease may take
 AGAIN_NS = NS_PER_S  # a claim that is heard so long after the first cannot be a late frame
 PERSISTS_NS = 60 * NS_PER_S  # far longer than a node needs to publish a new MAC
 FORGET_NS = 300 * NS_PER_S  # how long a claim that does not count yet is remembered
@@ -52,23 +53,29 @@ class KnownOwner:
     own_since_ns: int | None = None
 
     @property
+    def is_elected(self) -> bool:
+        """Whether a claim says so."""
+        return self.seen_ns is not None
+
+    @property
     def may_be_elsewhere(self) -> bool:
         """Whether another node has it, or may have it by a claim that this node takes for void."""
-        is_elected = self.seen_ns is not None
-        return not self.is_here and (bool(self.node) or is_elected or not self.is_sure)
+        return not self.is_here and (bool(self.node) or self.is_elected or not self.is_sure)
 
 
 @dataclass(slots=True)
 class _Suspicion:
     """The claims of one node to one VIP on one link, as one report.
 
-    `again_ns`: when one was heard that cannot be a late frame. `due_ns` None: it waits for nothing.
+    `again_ns`: when one was heard that cannot be a late frame. `due_ns` None: it waits for nothing. `checked`: the
+    VIP's Lease has been read since.
     """
 
     report: Report
     claimant: Claimant
     due_ns: int | None
     again_ns: int | None = None
+    checked: bool = False
     counts: bool = False
 
     def add(self, report: Report, claimant: Claimant) -> None:
@@ -129,8 +136,10 @@ class Suspicions:
         while next(iter(self._moved_ns.values())) + MOVED_NS < now_ns:
             self._moved_ns.popitem(last=False)
 
-    def due(self, owner_of: Callable[[Address], KnownOwner], now_ns: int) -> Iterator[tuple[Report, Claimant]]:
-        """The claims that count from now on."""
+    def due(
+        self, owner_of: Callable[[Address], KnownOwner], check: Callable[[Address], None], now_ns: int
+    ) -> Iterator[tuple[Report, Claimant]]:
+        """The claims that count from now on. `check`: reads the Lease of a VIP."""
         for key, known in list(self._known.items()):
             if known.report.last_ns + FORGET_NS < now_ns:
                 del self._known[key]
@@ -140,6 +149,9 @@ class Suspicions:
                     del self._known[key]
                 elif not known.is_seen_by(found):
                     known.due_ns = now_ns + GRACE_NS
+                elif found.is_elected and not known.checked and _counts(known, found):
+                    known.checked, known.due_ns = True, now_ns + CHECK_NS
+                    check(key[0].vip)
                 else:
                     known.due_ns = None
                     known.counts = _counts(known, found)

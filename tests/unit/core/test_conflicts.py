@@ -5,11 +5,12 @@ from ipaddress import ip_address
 
 import pytest
 
-from arpguard.addresses import MacAddress
+from arpguard.addresses import Address, MacAddress
 from arpguard.core.claimants import Claimant, ClaimantKind
 from arpguard.core.conflicts import (
     AGAIN_NS,
     CAPACITY,
+    CHECK_NS,
     COUNTS_NS,
     FORGET_NS,
     GRACE_NS,
@@ -40,12 +41,13 @@ class Table:
     def __init__(self, owner: KnownOwner = ME) -> None:
         self.it = Suspicions()
         self.owner = owner
+        self.checked: list[Address] = []
 
     def hear(self, *at_ns: int, **of) -> list[tuple[bool, Report | None]]:
         return [self.it.heard(a_report(at, **of), ELSEWHERE, self.owner, at) for at in at_ns]
 
     def due(self, now_ns: int) -> list[tuple[Report, Claimant]]:
-        return list(self.it.due(lambda _: self.owner, now_ns))
+        return list(self.it.due(lambda _: self.owner, self.checked.append, now_ns))
 
 
 def test_claim_waits_for_the_grace_and_then_counts_where_this_node_had_the_vip_all_the_time():
@@ -206,6 +208,22 @@ def test_claims_of_nodes_that_are_made_up_are_bounded():
     assert [report.decision.key.vip for report, _ in table.due(START + 2 * GRACE_NS)] == [VIP + 2 * CAPACITY - 1]
 
 
+def test_lease_of_an_elected_vip_is_read_before_a_claim_counts():
+    """The watch may lag, and not show the move yet."""
+    late = Table(replace(NOBODY, seen_ns=START + GRACE_NS))
+    late.hear(START, START + AGAIN_NS)
+    assert (late.due(START + GRACE_NS), late.checked) == ([], [VIP])
+    late.owner = replace(THEIRS, seen_ns=START + GRACE_NS)
+    assert late.due(START + GRACE_NS + CHECK_NS) == []
+
+    split = Table(replace(NOBODY, seen_ns=START + GRACE_NS))
+    split.hear(START, START + AGAIN_NS)
+    split.due(START + GRACE_NS)
+    assert split.it.next_ns() == START + GRACE_NS + CHECK_NS
+    assert len(split.due(START + GRACE_NS + CHECK_NS)) == 1
+    assert split.checked == [VIP]
+
+
 def test_claims_count_only_once_it_is_known_who_had_the_vip_meanwhile():
     """What was heard after the watch last showed anything may be a move that it has not shown yet."""
     table = Table(replace(NOBODY, seen_ns=START))
@@ -215,7 +233,8 @@ def test_claims_count_only_once_it_is_known_who_had_the_vip_meanwhile():
     table.owner = replace(NOBODY, seen_ns=START + AGAIN_NS - 1)
     assert table.due(START + 2 * GRACE_NS) == []
     table.owner = replace(NOBODY, seen_ns=START + AGAIN_NS)
-    ((report, _),) = table.due(START + 3 * GRACE_NS)
+    assert (table.due(START + 3 * GRACE_NS), table.checked) == ([], [VIP])
+    ((report, _),) = table.due(START + 3 * GRACE_NS + CHECK_NS)
     assert report.count == 3
 
 

@@ -45,7 +45,7 @@ class Knowledge(Protocol):
         """Who has a VIP."""
 
     def recheck(self, vip: Address) -> None:
-        """Reads this node's claim to a VIP from the server."""
+        """Reads the claim to a VIP from the server."""
 
 
 class Judge:
@@ -111,7 +111,7 @@ class Judge:
         while True:
             self._alarm.clear()
             await self._judge()
-            for report, claimant in self._suspicions.due(self._cluster.owner_of, boot_ns()):
+            for report, claimant in self._suspicions.due(self._cluster.owner_of, self._check, boot_ns()):
                 self._tell(report, claimant)
             await self._alarm.sleep_until(self._suspicions.next_ns())
 
@@ -122,12 +122,12 @@ class Judge:
 
         published = self._published()
         await self._resolve((report.decision.sha for report in heard), published)
-        unheard, nodes = self._cluster.unheard(), len(set(published.values()))
+        unheard = self._cluster.unheard()
 
         for report in heard:
             claimant = claimant_of(report.decision.sha, published, self._resolved, unheard)
             if claimant.is_node:
-                self._suspect(report, claimant, nodes)
+                self._suspect(report, claimant)
             elif claimant.kind is not ClaimantKind.OUTSIDE or self._is_outside(report):
                 self._tell(report, claimant)
 
@@ -139,26 +139,29 @@ class Judge:
         owner = self._cluster.owner_of(report.decision.key.vip)
         return not owner.may_be_elsewhere or (owner.is_sure and self._strangers.heard(report, boot_ns()))
 
-    def _suspect(self, report: Report, claimant: Claimant, nodes: int) -> None:
+    def _suspect(self, report: Report, claimant: Claimant) -> None:
         """A node claims a VIP. If this node owns it, it checks that at once, without waiting for the watch."""
         vip, now_ns = report.decision.key.vip, boot_ns()
         owner = self._cluster.owner_of(vip)
         is_new, counting = self._suspicions.heard(report, claimant, owner, now_ns)
         if counting is not None:
             self._tell(counting, claimant)
-        if is_new and owner.own_since_ns is not None and self._may_check(now_ns, nodes):
-            self._cluster.recheck(vip)
+        if is_new and owner.own_since_ns is not None:
+            self._check(vip)
 
-    def _may_check(self, now_ns: int, nodes: int) -> bool:
-        """Limits the requests that a host with forged MACs can cause; the regular sync checks what is skipped here.
+    def _check(self, vip: Address) -> None:
+        """Reads a claim, unless there were many such requests: a host with forged MACs can cause them.
 
-        All nodes hear that host: together they read a hundred claims in a second, as many as they renew.
+        All nodes hear that host: together they read a hundred claims in a second, as many as they renew. The regular
+        sync checks what is skipped here.
         """
-        window = now_ns // (NS_PER_S * max(1, nodes // NODES_PER_S))
+        nodes = len(set(self._published().values()))
+        window = boot_ns() // (NS_PER_S * max(1, nodes // NODES_PER_S))
         if window != self._window:
             self._window, self._checks = window, 0
         self._checks += 1
-        return self._checks <= CHECKS
+        if self._checks <= CHECKS:
+            self._cluster.recheck(vip)
 
     async def _resolve(self, macs: Iterable[MacAddress], published: Mapping[MacAddress, str]) -> None:
         """Reads the neighbour table if it may tell whose a MAC is, and was not just read."""

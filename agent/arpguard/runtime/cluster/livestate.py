@@ -173,5 +173,5 @@ class LiveState:
         )
 
     def recheck(self, vip: Address) -> None:
-        """Reads the claim to a VIP from the server: it may no longer be this node's."""
+        """Reads the claim to a VIP from the server: what this node knows of it may be out of date."""
         self.member.recheck(vip)
