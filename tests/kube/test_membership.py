@@ -259,6 +259,7 @@ async def test_node_that_is_cut_off_does_not_say_that_no_node_is_eligible(one):
             await asyncio.sleep(1)
 
             assert not side.says("no node is eligible")
+            assert not side.kube.state.nobody
             one.fault(NODE)
         await asyncio.sleep(1)
         assert not one.events("NobodyEligible")

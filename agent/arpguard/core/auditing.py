@@ -146,8 +146,8 @@ def expected_of(
     entry: VipEntry, mode: Mode, vip: Vip | None, owner: KnownOwner, node: str, known: Container[str]
 ) -> Expected:
     """Who is to answer for a VIP, by this node's entry and mode. `known`: the nodes whose MACs are known."""
-    if entry.kind is Kind.OWNED and vip is not None and vip.elected and not owner.is_here:
-        return Expected(may_be_silent=True, is_sure=False)  # the fence has silenced this node: another may have it
+    if entry.kind is Kind.OWNED and entry.epoch and not (entry.unfenced or owner.is_here):
+        return Expected(may_be_silent=True, is_sure=False)  # this node does not renew: another may have the VIP by now
     if entry.kind in (Kind.OWNED, Kind.DELEGATED):
         return Expected(node=node, here=True, delegated=entry.kind is Kind.DELEGATED)
     if entry.kind is Kind.EXTERNAL:

@@ -28,11 +28,12 @@ from arpguard.model import EntryKey
 from arpguard.units import NS_PER_S
 
 GRACE_NS = 5 * NS_PER_S  # longer than a lease by default, and than a takeover's three announcements
-CHECK_NS = NS_PER_S  # how long reading the VIP's Lease may take
+CHECK_NS = NS_PER_S  # how long to wait for the VIP's Lease
+CHECKS = 5  # how often to ask for it where many claims wait for theirs
 AGAIN_NS = NS_PER_S  # a claim that is heard so long after the first cannot be a late frame
 PERSISTS_NS = 60 * NS_PER_S  # far longer than a node needs to publish a new MAC
 FORGET_NS = 300 * NS_PER_S  # how long a claim that does not count yet is remembered
-COUNTS_NS = 60 * NS_PER_S  # how long one counts at once after it was last heard; then the VIP may be about to move
+COUNTS_NS = 60 * NS_PER_S  # a claim that counted counts at once when it is heard again within this time; later it waits
 CAPACITY = 256
 MOVES = 16384
 MOVED_NS = 60 * NS_PER_S  # far longer than the kernel's reports of frames may take to get here
@@ -42,8 +43,9 @@ MOVED_NS = 60 * NS_PER_S  # far longer than the kernel's reports of frames may t
 class KnownOwner:
     """Which node has a VIP, as far as this node knows: `node` is empty if no node has it.
 
-    `is_sure`: nothing says that this is out of date. `seen_ns`: until when it was so, None: until now. `is_here`: it is
-    this node. `own_since_ns`: since when this node has it by a claim; None if it does not.
+    `is_sure`: nothing says that this is out of date. `seen_ns`: until when it was so, by the watch on claims; None
+    where no claim says who has it. `is_here`: it is this node. `own_since_ns`: since when this node has it by a claim;
+    None if it does not.
     """
 
     node: str
@@ -67,15 +69,15 @@ class KnownOwner:
 class _Suspicion:
     """The claims of one node to one VIP on one link, as one report.
 
-    `again_ns`: when one was heard that cannot be a late frame. `due_ns` None: it waits for nothing. `checked`: the
-    VIP's Lease has been read since.
+    `again_ns`: when one was heard that cannot be a late frame. `due_ns` None: it waits for nothing. `checks`: how
+    often the VIP's Lease may yet be asked for.
     """
 
     report: Report
     claimant: Claimant
     due_ns: int | None
     again_ns: int | None = None
-    checked: bool = False
+    checks: int = CHECKS
     counts: bool = False
 
     def add(self, report: Report, claimant: Claimant) -> None:
@@ -137,9 +139,12 @@ class Suspicions:
             self._moved_ns.popitem(last=False)
 
     def due(
-        self, owner_of: Callable[[Address], KnownOwner], check: Callable[[Address], None], now_ns: int
+        self, owner_of: Callable[[Address], KnownOwner], check: Callable[[Address], bool], now_ns: int
     ) -> Iterator[tuple[Report, Claimant]]:
-        """The claims that count from now on. `check`: reads the Lease of a VIP."""
+        """The claims that count from now on. `check` asks for a VIP's Lease, or returns False: too many were asked for.
+
+        The caller calls `moved` if the VIP has moved. A claim counts also where the Lease cannot be read in time.
+        """
         for key, known in list(self._known.items()):
             if known.report.last_ns + FORGET_NS < now_ns:
                 del self._known[key]
@@ -149,9 +154,9 @@ class Suspicions:
                     del self._known[key]
                 elif not known.is_seen_by(found):
                     known.due_ns = now_ns + GRACE_NS
-                elif found.is_elected and not known.checked and _counts(known, found):
-                    known.checked, known.due_ns = True, now_ns + CHECK_NS
-                    check(key[0].vip)
+                elif found.is_elected and known.checks and _counts(known, found):
+                    known.checks = 0 if check(key[0].vip) else known.checks - 1
+                    known.due_ns = now_ns + CHECK_NS
                 else:
                     known.due_ns = None
                     known.counts = _counts(known, found)

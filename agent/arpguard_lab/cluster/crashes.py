@@ -60,7 +60,8 @@ def run_partition(bench: KubeBench) -> Iterator[Step]:
 
     def ask(victim: Host, address: Address) -> Step:
         """The agent still runs, and hears the next owner: that must not look like a second one."""
-        is_right = all(found["right"] for found in bench.audit(victim, address))
+        found = bench.audit(victim, address)
+        is_right = bool(found) and all(each["right"] for each in found)
         text = "it asks who answers now, and accuses nobody"
         return bench.one_answers(text, address, bench.others(victim), nobody_accused=is_right)
 

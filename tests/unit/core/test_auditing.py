@@ -198,9 +198,10 @@ OWNED_BY_N2 = KnownOwner("n2")
     ("entry", "vip", "owner", "expected"),
     [
         (VipEntry(Kind.OWNED), NAMED, OWNED_BY_N2, Expected("n1", here=True)),
-        (VipEntry(Kind.OWNED), ELECTED, KnownOwner("n1", is_here=True), Expected("n1", here=True)),
-        # Cut off from the API server: the fence has silenced this node, and another may have taken the VIP.
-        (VipEntry(Kind.OWNED), ELECTED, KnownOwner("", is_sure=False), Expected(may_be_silent=True, is_sure=False)),
+        (VipEntry(Kind.OWNED, epoch=1), ELECTED, KnownOwner("n1", is_here=True), Expected("n1", here=True)),
+        # Cut off from the API server: another node may have taken the VIP.
+        (VipEntry(Kind.OWNED, epoch=1), ELECTED, KnownOwner(""), Expected(may_be_silent=True, is_sure=False)),
+        (VipEntry(Kind.OWNED, epoch=1, unfenced=True), ELECTED, KnownOwner(""), Expected("n1", here=True)),
         (VipEntry(Kind.DELEGATED), NAMED, OWNED_BY_N2, Expected("n1", here=True, delegated=True)),
         (VipEntry(Kind.EXTERNAL, owner_mac=M), None, KnownOwner(""), Expected(mac=M, outside=True)),
         (VipEntry(Kind.FOREIGN, owner_mac=M), NAMED, OWNED_BY_N2, Expected("n2", M)),

@@ -11,6 +11,7 @@ from arpguard.core.conflicts import (
     AGAIN_NS,
     CAPACITY,
     CHECK_NS,
+    CHECKS,
     COUNTS_NS,
     FORGET_NS,
     GRACE_NS,
@@ -42,12 +43,17 @@ class Table:
         self.it = Suspicions()
         self.owner = owner
         self.checked: list[Address] = []
+        self.refused = 0  # so many of the first checks
 
     def hear(self, *at_ns: int, **of) -> list[tuple[bool, Report | None]]:
         return [self.it.heard(a_report(at, **of), ELSEWHERE, self.owner, at) for at in at_ns]
 
     def due(self, now_ns: int) -> list[tuple[Report, Claimant]]:
-        return list(self.it.due(lambda _: self.owner, self.checked.append, now_ns))
+        return list(self.it.due(lambda _: self.owner, self.check, now_ns))
+
+    def check(self, vip: Address) -> bool:
+        self.checked.append(vip)
+        return len(self.checked) > self.refused
 
 
 def test_claim_waits_for_the_grace_and_then_counts_where_this_node_had_the_vip_all_the_time():
@@ -213,7 +219,7 @@ def test_lease_of_an_elected_vip_is_read_before_a_claim_counts():
     late = Table(replace(NOBODY, seen_ns=START + GRACE_NS))
     late.hear(START, START + AGAIN_NS)
     assert (late.due(START + GRACE_NS), late.checked) == ([], [VIP])
-    late.owner = replace(THEIRS, seen_ns=START + GRACE_NS)
+    late.it.moved(VIP, START + GRACE_NS + 1)
     assert late.due(START + GRACE_NS + CHECK_NS) == []
 
     split = Table(replace(NOBODY, seen_ns=START + GRACE_NS))
@@ -222,6 +228,18 @@ def test_lease_of_an_elected_vip_is_read_before_a_claim_counts():
     assert split.it.next_ns() == START + GRACE_NS + CHECK_NS
     assert len(split.due(START + GRACE_NS + CHECK_NS)) == 1
     assert split.checked == [VIP]
+
+
+@pytest.mark.parametrize(("refused", "asked"), [(2, 3), (CHECKS, CHECKS)])
+def test_where_too_many_leases_are_asked_for_a_claim_waits_but_not_for_ever(refused, asked):
+    table = Table(replace(NOBODY, seen_ns=START + GRACE_NS))
+    table.refused = refused
+    table.hear(START, START + AGAIN_NS)
+
+    for number in range(asked):
+        assert table.due(START + GRACE_NS + number * CHECK_NS) == []
+    assert len(table.due(START + GRACE_NS + asked * CHECK_NS)) == 1
+    assert len(table.checked) == asked
 
 
 def test_claims_count_only_once_it_is_known_who_had_the_vip_meanwhile():

@@ -54,7 +54,8 @@ def test_what_has_changed_is_seen_at_once():
 
 
 def test_once_it_has_joined_the_member_says_all():
-    state, _ = a_state()
+    state, cluster = a_state()
+    cluster.sources["leases"] = SourceState(lists=1)
     heartbeat = SimpleNamespace(node="node-2", links=(PublishedLink("eth0", OTHER),))
 
     state.joined(
@@ -63,6 +64,7 @@ def test_once_it_has_joined_the_member_says_all():
             heartbeats=(heartbeat,),
             alive=frozenset({"node-1", "node-2"}),
             holder=lambda _: Holder(node="node-2"),
+            renewals=SimpleNamespace(lost=""),
         )
     )
 
@@ -70,6 +72,9 @@ def test_once_it_has_joined_the_member_says_all():
     assert state.published() == {OWN: "node-1", OTHER: "node-2"}
     assert state.unheard() == frozenset()
     assert state.holder(VIP).node == "node-2"
+
+    cluster.sources["leases"] = SourceState(lost="503")
+    assert state.nobody == frozenset(), "all others look dead"
 
 
 def owner(holder: Holder, **sources: SourceState):

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from arpguard.addresses import Address, MacAddress
-from arpguard.core.ownership.records import Holder
+from arpguard.core.ownership.records import Claim, Holder
 from arpguard.runtime.cluster.objects import Cluster
 from arpguard.runtime.cluster.outlook import Outlook
 from arpguard.runtime.kernel.reconciler import Reconciler
@@ -15,6 +15,9 @@ class MemberListener(Protocol):
 
     def look(self) -> None:
         """The reconciler has to make a pass."""
+
+    def claim_changed(self, vip: Address, old: Claim | None, new: Claim | None) -> None:
+        """A claim was read out of turn: what was known of it, and what it is now; None: there is none."""
 
     def owned(self, address: Address, holder: Holder) -> None:
         """This node has begun to answer for a VIP."""

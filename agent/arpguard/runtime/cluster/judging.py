@@ -62,7 +62,7 @@ class Judge:
         self._resolved: dict[MacAddress, str] = {}
         self._resolved_ns: int | None = None
         self._unread = ""
-        self._window = self._checks = 0
+        self._window_ns = self._checks = 0
         self._alarm = Alarm()
 
     def heard(self, report: Report) -> None:
@@ -72,8 +72,8 @@ class Judge:
             self._alarm.wake()
 
     def claim_changed(self, vip: Address, old: Claim | None, new: Claim | None) -> None:
-        """The claim to a VIP has changed; None: there was none, or it is gone."""
-        if old is None or new is None or old.tenure != new.tenure:
+        """The claim to a VIP has changed, or was read; None: there was none, or there is none."""
+        if _tenure(old) != _tenure(new):
             self._suspicions.moved(vip, boot_ns())
 
     def vips_changed(self, before: Mapping[Address, Vip], now: Mapping[Address, Vip]) -> None:
@@ -132,12 +132,9 @@ class Judge:
                 self._tell(report, claimant)
 
     def _is_outside(self, report: Report) -> bool:
-        """Whether a MAC that no node publishes cannot be the owner's.
-
-        While it is not known who that is, a node may have got the VIP, and a new MAC.
-        """
+        """Whether a MAC that no node publishes cannot be the owner's."""
         owner = self._cluster.owner_of(report.decision.key.vip)
-        return not owner.may_be_elsewhere or (owner.is_sure and self._strangers.heard(report, boot_ns()))
+        return not owner.may_be_elsewhere or self._strangers.heard(report, boot_ns())
 
     def _suspect(self, report: Report, claimant: Claimant) -> None:
         """A node claims a VIP. If this node owns it, it checks that at once, without waiting for the watch."""
@@ -149,19 +146,22 @@ class Judge:
         if is_new and owner.own_since_ns is not None:
             self._check(vip)
 
-    def _check(self, vip: Address) -> None:
-        """Reads a claim, unless there were many such requests: a host with forged MACs can cause them.
+    def _check(self, vip: Address) -> bool:
+        """Reads a claim; False if too many were read: a host with forged MACs can cause such requests.
 
         All nodes hear that host: together they read a hundred claims in a second, as many as they renew. The regular
         sync checks what is skipped here.
         """
-        nodes = len(set(self._published().values()))
-        window = boot_ns() // (NS_PER_S * max(1, nodes // NODES_PER_S))
-        if window != self._window:
-            self._window, self._checks = window, 0
+        now_ns = boot_ns()
+        if now_ns >= self._window_ns:
+            nodes = len(set(self._published().values()))
+            self._window_ns, self._checks = now_ns + NS_PER_S * max(1, nodes // NODES_PER_S), 0
+
         self._checks += 1
-        if self._checks <= CHECKS:
-            self._cluster.recheck(vip)
+        if self._checks > CHECKS:
+            return False
+        self._cluster.recheck(vip)
+        return True
 
     async def _resolve(self, macs: Iterable[MacAddress], published: Mapping[MacAddress, str]) -> None:
         """Reads the neighbour table if it may tell whose a MAC is, and was not just read."""
@@ -186,3 +186,7 @@ class Judge:
     def _tell(self, report: Report, claimant: Claimant) -> None:
         if self._conflicts.tell(report, claimant):
             self._reports.claimed(report, claimant, self._cluster.owner_of(report.decision.key.vip).node)
+
+
+def _tenure(claim: Claim | None) -> tuple[str, str, int] | None:
+    return claim.tenure if claim is not None else None

@@ -155,7 +155,7 @@ class Kubernetes:
         self._judge.macs_changed(node, _macs(old), _macs(new))
 
     def claim_changed(self, vip: Address, old: Claim | None, new: Claim | None) -> None:
-        """The claim to a VIP has changed; `new` None: it is gone."""
+        """The watch shows that the claim to a VIP has changed, or it was read; None: there is none."""
         self._membership.claim_changed(vip, new)
         self._judge.claim_changed(vip, old, new)
 
@@ -243,8 +243,8 @@ class Kubernetes:
         self._see_elections()
 
     def _see_elections(self) -> None:
-        """The next pass reports what elections found, unless this node is cut off: then all others look dead to it."""
-        if self.state.renewal_lost or not self.state.hears_leases:
+        """The next pass reports what elections found."""
+        if self.state.is_cut_off:
             return
         before, self._wishes = self._wishes, self._membership.wishes
         if (before.nobody, before.apart) != (self._wishes.nobody, self._wishes.apart):

@@ -306,7 +306,7 @@ class Leases:
         except ClusterError as error:
             log.debug("claim of %s: %s", vip, error)
         else:
-            self.claim_seen(vip, found)
+            self._here.listener.claim_changed(vip, self._ownership.claims.last_seen(vip).claim, found)
 
     async def _list_own_claims(self) -> None:
         try:

@@ -65,8 +65,8 @@ class LiveState:
 
     @property
     def nobody(self) -> frozenset[Address]:
-        """The elected VIPs that no node may own."""
-        return self.member.wishes.nobody
+        """The elected VIPs that no node may own; none while this node cannot know."""
+        return frozenset() if self.is_cut_off else self.member.wishes.nobody
 
     @property
     def nodes(self) -> Mapping[str, Node]:
@@ -132,8 +132,12 @@ class LiveState:
         return heard | {link.mac: self._node for link in own if not link.mac.is_zero}
 
     @property
-    def hears_leases(self) -> bool:
-        """Whether the watch that tells of heartbeats and claims is well."""
+    def is_cut_off(self) -> bool:
+        """Whether this node cannot renew, or does not hear of Leases: then all other nodes look dead to it."""
+        return bool(self.renewal_lost) or not self._hears_leases
+
+    @property
+    def _hears_leases(self) -> bool:
         leases = self._cluster.sources.get("leases")
         return leases is not None and not leases.lost
 
@@ -166,7 +170,7 @@ class LiveState:
         is_valid = holder.void is False and (holder.alive or not is_mine)
         return KnownOwner(
             node=holder.node if is_valid else "",
-            is_sure=self.hears_leases and holder.void is not None and (is_valid or not is_mine),
+            is_sure=self._hears_leases and holder.void is not None and (is_valid or not is_mine),
             is_here=is_valid and is_mine,
             seen_ns=self._cluster.leases_seen_ns,
             own_since_ns=self.member.owned_since_ns(vip) if is_valid and is_mine else None,

@@ -30,7 +30,7 @@ class Segment:
         return taken_by
 
     def _is_holder(self, vip: Address, mac: MacAddress) -> bool:
-        """Whether a MAC is of the node that has the VIP, for all that is known here: only this node may not hear it."""
+        """Whether a MAC is of the node that has the VIP, as far as is known here: this node may merely not hear it."""
         holder = self._ownership.holder(vip, boot_ns())
         links = self._ownership.peers.links(holder.node)
         return holder.void is not True and any(link.mac == mac for link in links)
