@@ -6,7 +6,7 @@ from typing import Any
 
 from arpguard.core.decisions import CONTESTED
 
-_EVENTS = {"VIPAnsweredByOthers", "VIPConflict", "VIPSplitBrain", "VIPTakenOutside"}
+_EVENTS = {"VIPAnsweredByOthers", "VIPConflict", "VIPSplitBrain"}
 # The audit's with the MAC of a host, or a claim that counts.
 _PROBLEM = re.compile(rf"audit: .*([0-9a-f]{{2}}:){{5}}|{re.escape(CONTESTED.partition('{')[0])}")
 

@@ -48,7 +48,7 @@ def test_problem_that_names_a_host_or_a_claim_is_false_unless_two_answered(text)
     assert _wrongly_accused(a_bench([text]), a_watch(VIP)) == set()
 
 
-@pytest.mark.parametrize("reason", ["VIPAnsweredByOthers", "VIPConflict", "VIPSplitBrain", "VIPTakenOutside"])
+@pytest.mark.parametrize("reason", ["VIPAnsweredByOthers", "VIPConflict", "VIPSplitBrain"])
 def test_event_is_as_a_problem_is(reason):
     note = f"on eth0 of node-2, {MAC} answers for {VIP}, which node-1 has"
 
