@@ -218,7 +218,7 @@ async def test_new_owner_that_is_heard_before_its_claim_is_read_is_nothing(clust
 
 @in_loop
 async def test_agent_that_stood_still_takes_no_earlier_owner_for_a_rival(cluster, neighbours):
-    """When it goes on, the watch may tell it of all moves before the kernel's reports of them reach the judge."""
+    """When the agent resumes, it may read every move from the watch before it reads the kernel's reports."""
     began_ns = boot_ns()
     async with two_nodes(cluster) as (ear, mac, _):
         await until(lambda: _settled(ear))

@@ -71,7 +71,7 @@ class History:
 
 
 def told(history: History, claims: list[tuple[int, str]], lag_ns: int = 0) -> list[tuple[int, str]]:
-    """When which node is called a second owner, where these claims are heard, and their reports read so much later."""
+    """When the agent calls which node a second owner; it reads the reports of these claims `lag_ns` late."""
     suspicions, found = Suspicions(), []
     events = [(at + lag_ns, 1, node) for at, node in claims if node != ME]
     events += [(at, 0, node) for at, node in zip(history.seen, history.holders, strict=True)]

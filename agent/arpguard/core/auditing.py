@@ -142,18 +142,21 @@ class Expected:
         return self.node
 
 
+_UNKNOWN = Expected(may_be_silent=True, is_sure=False)
+
+
 def expected_of(
     entry: VipEntry, mode: Mode, vip: Vip | None, owner: KnownOwner, node: str, known: Container[str]
 ) -> Expected:
     """Who is to answer for a VIP, by this node's entry and mode. `known`: the nodes whose MACs are known."""
     if entry.kind is Kind.OWNED and entry.epoch and not (entry.unfenced or owner.is_here):
-        return Expected(may_be_silent=True, is_sure=False)  # this node does not renew: another may have the VIP by now
+        return _UNKNOWN  # this node does not renew: another may have the VIP by now
     if entry.kind in (Kind.OWNED, Kind.DELEGATED):
         return Expected(node=node, here=True, delegated=entry.kind is Kind.DELEGATED)
     if entry.kind is Kind.EXTERNAL:
         return Expected(mac=entry.owner_mac, outside=True)
     if not owner.node or not owner.is_sure:
-        return Expected(may_be_silent=True, is_sure=False)
+        return _UNKNOWN
 
     delegated = vip is not None and (vip.owner.delegated or vip.owner.kind is OwnerKind.FOLLOW)
     # While the owner observes, its program answers nothing, and perhaps its kernel does not have the VIP.

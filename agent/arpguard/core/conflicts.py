@@ -8,7 +8,7 @@ away again meanwhile.
 
 When the agent learns that a VIP has moved, it forgets what was heard before: an agent that stood still reads of several
 moves at once, and a list leaves out those in between. It also drops a claim for which, when the wait is over, the owner
-is not known. And before a claim counts, the agent reads the VIP's Lease once more: a watch may lag by more than that.
+is not known. And before a claim counts, the agent reads the VIP's Lease once more: the watch may lag.
 
 A host outside cannot be the next owner, so its claims count immediately where this node has the VIP. Elsewhere an
 unknown MAC may be the owner's: its link may have got a new one, which it announces before its heartbeat can tell it, or
@@ -29,7 +29,7 @@ from arpguard.units import NS_PER_S
 
 GRACE_NS = 5 * NS_PER_S  # longer than a lease by default, and than a takeover's three announcements
 CHECK_NS = NS_PER_S  # how long to wait for the VIP's Lease
-CHECKS = 5  # how often to ask for it where many claims wait for theirs
+ATTEMPTS = 5  # to ask for it, while too many others are being read
 AGAIN_NS = NS_PER_S  # a claim that is heard so long after the first cannot be a late frame
 PERSISTS_NS = 60 * NS_PER_S  # far longer than a node needs to publish a new MAC
 FORGET_NS = 300 * NS_PER_S  # how long a claim that does not count yet is remembered
@@ -56,7 +56,7 @@ class KnownOwner:
 
     @property
     def is_elected(self) -> bool:
-        """Whether a claim says so."""
+        """Whether a claim decides who has it."""
         return self.seen_ns is not None
 
     @property
@@ -69,15 +69,15 @@ class KnownOwner:
 class _Suspicion:
     """The claims of one node to one VIP on one link, as one report.
 
-    `again_ns`: when one was heard that cannot be a late frame. `due_ns` None: it waits for nothing. `checks`: how
-    often the VIP's Lease may yet be asked for.
+    `again_ns`: when one was heard that cannot be a late frame. `due_ns` None: it waits for nothing. `attempts`: how
+    often the agent may still ask for the VIP's Lease.
     """
 
     report: Report
     claimant: Claimant
     due_ns: int | None
     again_ns: int | None = None
-    checks: int = CHECKS
+    attempts: int = ATTEMPTS
     counts: bool = False
 
     def add(self, report: Report, claimant: Claimant) -> None:
@@ -154,8 +154,8 @@ class Suspicions:
                     del self._known[key]
                 elif not known.is_seen_by(found):
                     known.due_ns = now_ns + GRACE_NS
-                elif found.is_elected and known.checks and _counts(known, found):
-                    known.checks = 0 if check(key[0].vip) else known.checks - 1
+                elif found.is_elected and known.attempts and _counts(known, found):
+                    known.attempts = 0 if check(key[0].vip) else known.attempts - 1
                     known.due_ns = now_ns + CHECK_NS
                 else:
                     known.due_ns = None

@@ -9,9 +9,9 @@ from arpguard.addresses import Address, MacAddress
 from arpguard.core.claimants import Claimant, ClaimantKind
 from arpguard.core.conflicts import (
     AGAIN_NS,
+    ATTEMPTS,
     CAPACITY,
     CHECK_NS,
-    CHECKS,
     COUNTS_NS,
     FORGET_NS,
     GRACE_NS,
@@ -145,7 +145,7 @@ def test_move_that_is_over_before_the_grace_is_nothing():
 
 
 def test_move_that_was_read_of_before_its_frames_is_nothing():
-    """This agent stood still meanwhile: the watch told it of two moves, and only then the kernel of what it heard."""
+    """The agent was stopped: it read two moves from the watch, and only then the kernel's reports of the frames."""
     table = Table(NOBODY)
     table.it.moved(VIP, START + 2 * AGAIN_NS)
     late = table.hear(START, START + AGAIN_NS, START + 2 * AGAIN_NS)
@@ -230,7 +230,7 @@ def test_lease_of_an_elected_vip_is_read_before_a_claim_counts():
     assert split.checked == [VIP]
 
 
-@pytest.mark.parametrize(("refused", "asked"), [(2, 3), (CHECKS, CHECKS)])
+@pytest.mark.parametrize(("refused", "asked"), [(2, 3), (ATTEMPTS, ATTEMPTS)])
 def test_where_too_many_leases_are_asked_for_a_claim_waits_but_not_for_ever(refused, asked):
     table = Table(replace(NOBODY, seen_ns=START + GRACE_NS))
     table.refused = refused
