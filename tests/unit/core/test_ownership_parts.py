@@ -856,3 +856,17 @@ def test_words_name_the_host_outside_that_had_it():
     bench.pass_time(60)
 
     assert the_words(bench) == [f"{STRANGER}, a host outside, no longer has it"]
+
+
+# ---- claims ----
+
+
+@pytest.mark.parametrize("moved", [{"holder": "c"}, {"epoch": "b-2"}, {"transitions": 1}], ids=str)
+def test_a_claim_to_a_vip_that_moved_has_another_tenure(moved):
+    assert replace(CLAIM, **moved).tenure != CLAIM.tenure
+
+
+def test_what_changes_while_the_same_node_has_the_vip_leaves_the_tenure_as_it_is():
+    written = replace(CLAIM, version=Version("uid-vip", "6"), deleting=True, external="x", holder_uid="uid-b")
+
+    assert written.tenure == CLAIM.tenure
