@@ -1,6 +1,7 @@
 """What the scenarios are made of: steps, agents, and questions that the client really sends."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -87,6 +88,13 @@ class Step:
             "ok": self.ok,
             **_plain(self.facts),
         }
+
+
+def could_not_continue(scenario: str, error: str) -> Step:
+    """The last step of a scenario that something keeps from going on."""
+    load = f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} CPUs"
+    expected = ("the steps after this",)
+    return Step(scenario, "could not continue", "", expected, (), facts={"error": error, "load": load})
 
 
 def _title(name: str) -> str:

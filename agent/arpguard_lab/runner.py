@@ -11,7 +11,7 @@ from pathlib import Path
 
 from arpguard.dataplane import bpffs
 from arpguard.errors import ArpguardError, ConfigError, Problem, did_you_mean
-from arpguard_lab.bench import Bench, Step
+from arpguard_lab.bench import Bench, Step, could_not_continue
 from arpguard_lab.cluster.bench import OFF, KubeBench
 from arpguard_lab.cluster.real import VARIABLE
 from arpguard_lab.cluster.refused import OUTSIDER
@@ -25,15 +25,17 @@ from arpguard_lab.cluster.traces import Traces
 from arpguard_lab.cluster.vouched import lease_of
 from arpguard_lab.peers.programs import find
 from arpguard_lab.scenarios import SCENARIOS, Scenario
+from arpguard_lab.sidebyside import Play, side_by_side
 from arpguard_lab.topology import Ethernet, Lab
 
 ROUNDS = "rounds"
 ROUNDS_SUMMARY = "random faults of agents, nodes, networks and the API: never do two nodes answer for one VIP"
 
+_NODES_AT_ONCE = 12  # in the labs of all scenarios that run side by side, each with an agent
 _USUAL_WIDTHS = (46, 8)  # of a scenario with Kubernetes
 _PIN_PARENT = Path("/sys/fs/bpf")
 _PREFIX = "arpguard-lab-"
-_LONGEST_SOCKET = f"/{_PREFIX}12345678/node-16.sock"
+_LONGEST_SOCKET = f"/{_PREFIX}12345678/12/node-16.sock"
 _MAX_SOCKET_PATH = 107  # bytes, unix(7): sun_path
 
 
@@ -94,13 +96,25 @@ def run(names: Sequence[str] | None, nodes: int) -> Generator[Step, None, None]:
 
 def _run(names: Iterable[str], nodes: int) -> Generator[Step, None, None]:
     with _folders() as (folder, pin_root):
-        for name in names:
-            yield from _guarded(name, partial(_on_a_lab, name, nodes, folder, pin_root))
+        plays = {name: _apart(name, nodes, folder, pin_root, str(number)) for number, name in enumerate(names, 1)}
+        yield from side_by_side(plays, max(1, _NODES_AT_ONCE // nodes))
 
 
-def _on_a_lab(name: str, nodes: int, folder: Path, pin_root: Path) -> Iterator[Step]:
+def _apart(name: str, nodes: int, folder: Path, pin_root: Path, number: str) -> Play:
+    """A scenario whose files, pins and namespaces are apart from those of the others."""
+    return partial(_by_itself, name, nodes, folder / number, pin_root / number, f"{os.getpid()}-{number}")
+
+
+def _by_itself(name: str, nodes: int, folder: Path, pin_root: Path, label: str) -> Generator[Step, None, None]:
+    """Runs in the scenario's own process."""
+    folder.mkdir()
+    yield from _guarded(name, partial(_on_a_lab, name, nodes, folder, pin_root, label))
+
+
+def _on_a_lab(name: str, nodes: int, folder: Path, pin_root: Path, label: str) -> Iterator[Step]:
     scenario = SCENARIOS[name]
-    with Lab(nodes, folder, pin_root, scenario.others, scenario.ethernet) as lab:
+    bpffs.prepare(pin_root)
+    with Lab(nodes, folder, pin_root, scenario.others, scenario.ethernet, label) as lab:
         yield from scenario.run(Bench(lab, name))
 
 
@@ -150,9 +164,7 @@ def _guarded(name: str, steps: Callable[[], Iterator[Step]]) -> Iterator[Step]:
     try:
         yield from steps()
     except (ArpguardError, OSError) as error:
-        load = f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} CPUs"
-        facts: dict[str, object] = {"error": str(error), "load": load}
-        yield Step(name, "could not continue", "", ("the steps after this",), (), facts=facts)
+        yield could_not_continue(name, str(error))
 
 
 def _table(*, kubernetes: bool) -> Mapping[str, Scenario | KubeScenario]:

@@ -226,9 +226,11 @@ class Lab:
         pin_root: Path,
         others: Sequence[tuple[str, int]] = (),
         ethernet: Ethernet = Ethernet(),
+        label: str = "",
     ) -> None:
+        """`label`: what the names of its namespaces begin with, after "arpguard-"; "" for this process's number."""
         self._ethernet = ethernet
-        self._prefix = f"arpguard-{os.getpid()}-"
+        self._prefix = f"arpguard-{label or os.getpid()}-"
         self._namespaces: list[Netns] = []
         self.folder = folder
         self._pin_root = pin_root

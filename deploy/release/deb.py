@@ -69,7 +69,8 @@ import sys
 
 from {{module}} import main
 
-sys.exit(main())
+if __name__ == "__main__":  # the lab's scenarios import this file in processes of their own
+    sys.exit(main())
 """
 COMMANDS = {"arpguard": "arpguard.cli.main", "kubectl-arpguard": "arpguard.cli.kubectl.main"}
 RUN = "from {} import main; main()"

@@ -62,8 +62,13 @@ class Run(LabRun):
             subprocess.run(["rm", "-r", str(path)], check=True)
 
 
-def _wait_for_guards(run: Run) -> None:
-    until(lambda: len(run.pins()) == 1 and len(list(run.pins()[0].glob("node-*/links/*"))) == 2 * NODES, 90)
+def _wait_for_guards(run: Run, scenarios: int = 1) -> None:
+    """Until the agents of so many scenarios guard their nodes at the same time."""
+
+    def guarded(number: int) -> bool:
+        return len(list(run.pins()[0].glob(f"{number}/node-*/links/*"))) == 2 * NODES
+
+    until(lambda: len(run.pins()) == 1 and all(guarded(number + 1) for number in range(scenarios)), 90)
 
 
 NOTHING: dict[str, list] = {"namespaces": [], "folders": [], "pins": [], "processes": []}
@@ -169,10 +174,10 @@ def test_demonstration_shows_each_step_as_it_is_done_and_ends_with_what_it_shows
     assert len({line.index("ok") for line in [lines[3], *rest.splitlines()] if line.endswith("ok")}) == 1
 
 
-def test_scenario_that_cannot_go_on_is_a_failed_step_and_the_next_one_runs(begin):
+def test_scenario_that_cannot_go_on_is_a_failed_step_and_the_others_run(begin):
     run = begin("--scenario", "observe", "--scenario", "flux")
     _wait_for_guards(run)
-    for pid in run.others():
+    for pid in run.others("/1/node-"):
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
     out, err = run.process.communicate(timeout=200)
@@ -180,6 +185,17 @@ def test_scenario_that_cannot_go_on_is_a_failed_step_and_the_next_one_runs(begin
     assert (run.process.returncode, err) == (1, "")
     assert "could not continue" in out.partition("\nflux: ")[0]
     assert " load " in out
+    assert "guard removed again" in out.partition("\nflux: ")[2]
+
+
+def test_scenario_whose_process_is_killed_is_a_failed_step_and_the_others_run(begin):
+    run = begin("--scenario", "observe", "--scenario", "flux")
+    _wait_for_guards(run)
+    os.kill(min(run.others("spawn_main")), signal.SIGKILL)
+    out, err = run.process.communicate(timeout=200)
+
+    assert (run.process.returncode, err) == (1, "")
+    assert "its process was killed by SIGKILL" in out.partition("\nflux: ")[0]
     assert "guard removed again" in out.partition("\nflux: ")[2]
 
 
@@ -226,11 +242,22 @@ def test_a_number_of_nodes_that_makes_no_sense_exits_2(begin, nodes):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda number: number.name)
-def test_a_lab_that_is_stopped_in_the_middle_leaves_nothing_behind(begin, number):
-    run = begin("--scenario", "flux")
-    _wait_for_guards(run)
+@pytest.mark.parametrize("send", [os.kill, os.killpg], ids=["itself", "its group"])
+def test_a_lab_that_is_stopped_in_the_middle_leaves_nothing_behind(begin, number, send):
+    """A terminal sends Ctrl-C, and what it says when it is closed, to the whole group."""
+    run = begin("--scenario", "observe", "--scenario", "flux")
+    _wait_for_guards(run, scenarios=2)
     assert run.others()
-    run.process.send_signal(number)
-    run.process.communicate(timeout=20)
-    assert run.process.returncode not in (0, None)
+    send(run.process.pid, number)
+    said = run.process.communicate(timeout=60)
+    assert run.process.returncode == 128 + number, said
     assert run.leftovers() == NOTHING
+
+
+def test_scenarios_of_a_lab_that_is_killed_end_and_remove_their_networks(begin):
+    """What it cannot do any more is to remove its folders."""
+    run = begin("--scenario", "observe", "--scenario", "flux")
+    _wait_for_guards(run, scenarios=2)
+    run.process.kill()
+    run.process.communicate(timeout=60)
+    until(lambda: not run.namespaces() and not run.others(), 60, "namespaces and processes of its scenarios are gone")

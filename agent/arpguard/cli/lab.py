@@ -26,7 +26,9 @@ def add_lab(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         metavar="NAME",
         help="run only this scenario; may be repeated (default: flux; with --kubernetes: all)",
     )
-    parser.add_argument("--all", action="store_true", help="run all scenarios, which takes several minutes")
+    parser.add_argument(
+        "--all", action="store_true", help="run all scenarios, some of them at the same time: about a minute"
+    )
 
     parser.add_argument(
         "--kubernetes",

@@ -22,6 +22,7 @@ class LabRun:
             stderr=subprocess.PIPE,
             text=True,
             env={**os.environ, _MARK: value, "TMPDIR": str(folder)},
+            process_group=0,  # as a shell starts it
         )
 
     def namespaces(self) -> list[str]:
@@ -30,14 +31,15 @@ class LabRun:
     def folders(self) -> list[Path]:
         return list(self.folder.iterdir())
 
-    def others(self) -> list[int]:
-        """Processes that the lab started, which inherit its environment."""
+    def others(self, words: str = "") -> list[int]:
+        """Processes that the lab started, which inherit its environment; those with `words` in the command line."""
         found = []
         for path in Path("/proc").glob("[0-9]*/environ"):
             try:
-                text = path.read_bytes()
+                text, line = path.read_bytes(), path.with_name("cmdline").read_bytes()
             except OSError:
                 continue
-            if self._mark in text.split(b"\0") and int(path.parent.name) != self.process.pid:
+            is_own = self._mark in text.split(b"\0") and int(path.parent.name) != self.process.pid
+            if is_own and words.encode() in line.replace(b"\0", b" "):
                 found.append(int(path.parent.name))
         return found

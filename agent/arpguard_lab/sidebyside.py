@@ -1,0 +1,126 @@
+"""Scenarios side by side, each in a process of its own: most of their time they wait."""
+
+import os
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import closing, suppress
+from multiprocessing import get_context
+from multiprocessing.connection import Connection, wait
+from signal import Signals
+
+from arpguard.cli import exits
+from arpguard_lab.bench import Step, could_not_continue
+from arpguard_lab.progress import shown_by, waits_for
+
+Play = Callable[[], Generator[Step, None, None]]
+
+# Children start from nothing: a fork of a process that has threads would inherit their locks.
+_PROCESSES = get_context("spawn")
+_GONE_S = 60.0  # agents are given time to end
+
+
+def side_by_side(plays: Mapping[str, Play], at_once: int) -> Generator[Step, None, None]:
+    """The steps of all scenarios in the order of `plays` (picklable, by name), each step once it is its turn.
+
+    At most `at_once` run at a time. One whose process ends before its time has a step that says so.
+    """
+    scenes = [_Scene(name, play) for name, play in plays.items()]
+    try:
+        for scene in scenes:
+            while not scene.is_over:
+                _start_more(scenes, at_once)
+                yield from scene.told()
+                _listen(scenes)
+            yield from scene.told()
+    finally:
+        _end(scenes)
+
+
+class _Scene:
+    """A scenario in a process of its own, and what that has sent: steps, and in words what it waits for."""
+
+    def __init__(self, name: str, play: Play) -> None:
+        self._name = name
+        self.pipe, self._theirs = _PROCESSES.Pipe(duplex=False)
+        self._process = _PROCESSES.Process(target=_play, args=(self._theirs, play), name=name)
+        self._sent: deque[Step | str] = deque()
+        self.is_over = False
+
+    @property
+    def is_running(self) -> bool:
+        return self._process.pid is not None and not self.is_over
+
+    @property
+    def is_waiting(self) -> bool:
+        return self._process.pid is None
+
+    def start(self) -> None:
+        self._process.start()
+        self._theirs.close()
+
+    def take(self) -> None:
+        """Waits for what it sends next, or for its end."""
+        try:
+            self._sent.append(self.pipe.recv())
+        except EOFError:
+            self._process.join()
+            self.is_over = True
+            if self._process.exitcode:
+                self._sent.append(could_not_continue(self._name, f"its process {_how_ended(self._process.exitcode)}"))
+
+    def told(self) -> Iterator[Step]:
+        """The steps that it has sent, each once."""
+        while self._sent:
+            sent = self._sent.popleft()
+            if isinstance(sent, Step):
+                yield sent
+            else:
+                waits_for(sent)
+
+    def terminate(self) -> None:
+        if self.is_running:
+            self._process.terminate()
+
+    def join(self) -> None:
+        if self.is_running:
+            self._process.join(_GONE_S)
+            self._process.kill()
+            self._process.join()
+        self.pipe.close()
+
+
+def _how_ended(exit_code: int) -> str:
+    return f"was killed by {Signals(-exit_code).name}" if exit_code < 0 else f"ended with exit code {exit_code}"
+
+
+def _start_more(scenes: list[_Scene], at_once: int) -> None:
+    free = at_once - sum(scene.is_running for scene in scenes)
+    for scene in [scene for scene in scenes if scene.is_waiting][:free]:
+        scene.start()
+
+
+def _listen(scenes: list[_Scene]) -> None:
+    """Waits until one of those that run sends something, or ends."""
+    running = [scene for scene in scenes if scene.is_running]
+    ready = wait([scene.pipe for scene in running])
+    for scene in running:
+        if scene.pipe in ready:
+            scene.take()
+
+
+def _end(scenes: list[_Scene]) -> None:
+    """Each removes its own lab, all at the same time."""
+    for scene in scenes:
+        scene.terminate()
+    for scene in scenes:
+        scene.join()
+
+
+def _play(pipe: Connection, play: Play) -> None:
+    """In the child. It has a session of its own: a terminal's Ctrl-C is for the parent, which ends it."""
+    os.setsid()
+    exits.leave_on_signals()
+    with suppress(BrokenPipeError), closing(play()) as steps:  # nobody listens any more if the parent was killed
+        shown_by(pipe.send)
+        for step in steps:
+            pipe.send(step)
