@@ -120,7 +120,7 @@ def _play(pipe: Connection, play: Play) -> None:
     """In the child. It has a session of its own: a terminal's Ctrl-C is for the parent, which ends it."""
     os.setsid()
     exits.leave_on_signals()
-    with suppress(BrokenPipeError), closing(play()) as steps:  # nobody listens any more if the parent was killed
+    with suppress(BrokenPipeError), closing(play()) as steps:  # the parent may have been killed
         shown_by(pipe.send)
         for step in steps:
             pipe.send(step)

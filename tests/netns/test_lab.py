@@ -255,5 +255,6 @@ def test_scenarios_of_a_lab_that_is_killed_end_and_remove_their_networks(begin):
     run = begin("--scenario", "observe", "--scenario", "flux")
     _wait_for_guards(run)
     run.process.kill()
-    run.process.communicate(timeout=60)
+    _, err = run.process.communicate(timeout=60)
     until(lambda: not run.namespaces() and not run.others(), 60, "namespaces and processes of its scenarios are gone")
+    assert err == ""
