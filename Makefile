@@ -71,7 +71,7 @@ TOOLS := $(addprefix $(BIN)/,promtool prometheus grpcurl helm kustomize kubectl)
 # Bytecode is kept, whatever is usual on this machine: hundreds of processes would compile the same modules again.
 test: apt-fuzz .venv/.dev $(TOOLS)
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder \
-		--reruns $(RERUNS) --reruns-delay 11 --max-suite-reruns 3 --rerun-show-tracebacks $(TESTS)
+		--reruns-late $(RERUNS) --reruns-delay 11 --max-suite-reruns 3 --rerun-show-tracebacks $(TESTS)
 
 # In the background, and beside others, too; what it downloads is kept in .cache/fresh.
 SUITE := bookworm

@@ -88,8 +88,8 @@ _CLUSTERS = (
     "tests/bench/",
 )
 _FIRST = (*_CLUSTERS, "tests/kube/", "tests/netns/")
-# What waits for agents and the wire may be late on a machine that others use too; `--reruns` (CI's) is for that alone.
-# Two answers stay two answers, and what tries many cases (those have a SEED, or are Hypothesis's) has found something.
+# What waits for agents and the wire may be late on a machine that others use too; `--reruns-late` (CI's) is for that
+# alone. Two answers stay two answers, and what tries many cases (a SEED, or Hypothesis's) has found something.
 _IN_TIME = ("tests/netns/", "tests/kube/", "tests/api/", "tests/deploy/")
 _JUDGES = (
     "tests/netns/test_faults",
@@ -112,6 +112,12 @@ class _Scheduling(LoadFileScheduling):
         return "lab of clusters" if nodeid.startswith(_LAB_OF_CLUSTERS) else "clusters"
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """With `--reruns` each of all tests would exchange messages with xdist's controller, which takes 40 ms."""
+    what = "how often a test that waits for agents or the wire may be run again when it fails (default: 0)"
+    parser.addoption("--reruns-late", type=int, default=0, metavar="N", help=what)
+
+
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> _Scheduling:
     return _Scheduling(config, log)
 
@@ -121,11 +127,12 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         os.setpriority(os.PRIO_PROCESS, 0, 0 if item.nodeid.startswith(_FIRST) else 10)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: (not item.nodeid.startswith(_CLUSTERS), not item.nodeid.startswith(_FIRST)))
+    reruns = config.getoption("--reruns-late")
     for item in items:
-        if not _may_be_late(item):
-            item.add_marker(pytest.mark.flaky(reruns=0))
+        if reruns and _may_be_late(item):
+            item.add_marker(pytest.mark.flaky(reruns=reruns))
         for name, lacking in _LACKING.items():
             if item.get_closest_marker(name) is None:
                 continue
