@@ -312,7 +312,7 @@ def _of_tests() -> dict[str, str]:
         "rules-told": f"{len(traces.VOUCHED_TOLD)}",
         "rules-voucher": f"{len(traces.VOUCHER_TOLD) + len(traces.VOUCHER_UNTOLD)}",
         "rules-voucher-told": f"{len(traces.VOUCHER_TOLD)}",
-        "ci-chaos": f"{_written('tests/netns/test_kube_lab.py', 'CHAOS_S')} seconds",
+        "ci-chaos": f"{_written('tests/netns/test_kube_rounds.py', 'CHAOS_S')} seconds",
         "walks-days": f"{_written('Makefile', 'DAYS'):,}",
         "fuzz-frames": f"{_written('Makefile', 'FRAMES'):,}",
         "fuzz-cases": f"{_written('Makefile', 'CASES'):,}",

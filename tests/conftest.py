@@ -68,25 +68,27 @@ def _lacking_tcx() -> str | None:
 _LACKING = {"bpf": _lacking_bpf, "compiler": _lacking_compiler, "netns": _lacking_netns, "tcx": _lacking_tcx}
 
 
-# Clusters of agents, whose leases run out on a machine that is too busy: two files at a time, before all others. What
-# neither has namespaces nor waits for a server gives way to what does.
-_LAB_OF_CLUSTERS = "tests/netns/test_kube_lab"  # takes about as long as all other clusters together
-_CLUSTERS = (
-    "tests/api/test_cluster",
-    "tests/kube/test_burst",
-    "tests/kube/test_cluster_runtime",
-    "tests/kube/test_conflicts",
-    "tests/kube/test_dual_stack",
-    "tests/kube/test_faults",
-    "tests/kube/test_leaving",
-    "tests/kube/test_membership",
-    "tests/netns/test_kube",
-    "tests/netns/test_link_cluster",
-    "tests/netns/test_flood",
-    "tests/netns/test_scale",
-    "tests/soak/",
-    "tests/bench/",
-)
+# Clusters of agents, whose leases run out on a machine that is too busy: one of each group at a time, before all
+# others. Groups take about as long. What neither has namespaces nor waits for a server gives way to what does.
+_GROUPS = {
+    "tests/netns/test_kube_lab": "scenarios",
+    "tests/netns/test_kube_rounds": "rounds",
+    "tests/bench/": "rounds",
+    "tests/soak/": "rounds",
+    "tests/api/test_cluster": "clusters",
+    "tests/kube/test_burst": "clusters",
+    "tests/kube/test_cluster_runtime": "clusters",
+    "tests/kube/test_conflicts": "clusters",
+    "tests/kube/test_dual_stack": "clusters",
+    "tests/kube/test_faults": "clusters",
+    "tests/kube/test_leaving": "clusters",
+    "tests/kube/test_membership": "clusters",
+    "tests/netns/test_kube": "clusters",
+    "tests/netns/test_link_cluster": "clusters",
+    "tests/netns/test_flood": "clusters",
+    "tests/netns/test_scale": "clusters",
+}
+_CLUSTERS = tuple(_GROUPS)
 _FIRST = (*_CLUSTERS, "tests/kube/", "tests/netns/")
 # What waits for agents and the wire may be late on a machine that others use too; `--reruns-late` (CI's) is for that
 # alone. Two answers stay two answers, and what tries many cases (a SEED, or Hypothesis's) has found something.
@@ -94,6 +96,7 @@ _IN_TIME = ("tests/netns/", "tests/kube/", "tests/api/", "tests/deploy/")
 _JUDGES = (
     "tests/netns/test_faults",
     "tests/netns/test_kube_lab",
+    "tests/netns/test_kube_rounds",
     "tests/netns/test_lab",
     "tests/netns/test_link_cluster",
     "tests/netns/test_readme",
@@ -107,9 +110,8 @@ def _may_be_late(item: pytest.Item) -> bool:
 
 class _Scheduling(LoadFileScheduling):
     def _split_scope(self, nodeid: str) -> str:
-        if not nodeid.startswith(_CLUSTERS):
-            return super()._split_scope(nodeid)
-        return "lab of clusters" if nodeid.startswith(_LAB_OF_CLUSTERS) else "clusters"
+        group = next((group for prefix, group in _GROUPS.items() if nodeid.startswith(prefix)), None)
+        return group or super()._split_scope(nodeid)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

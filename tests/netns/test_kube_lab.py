@@ -2,8 +2,6 @@
 
 import json
 import os
-import random
-import re
 import signal
 import socket
 import time
@@ -11,7 +9,6 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from functools import partial
 from ipaddress import IPv4Address
-from pathlib import Path
 
 import pytest
 
@@ -23,12 +20,10 @@ from arpguard_lab.cluster.bench import Watch
 from arpguard_lab.cluster.meddling import ETHERTYPE, Meddler, Way
 from arpguard_lab.cluster.topology import API_ADDRESS, API_PORT, KubeLab
 from arpguard_lab.topology import Host
-from support.lab.run import LabRun
-from support.lab.schedules import digest
+from support.lab.run import LIMIT_S, kubernetes_run
 from support.netns.agents import arpguard
 from support.netns.cable import a_place
 from support.netns.waiting import until
-from traces import check
 
 pytestmark = [pytest.mark.netns, pytest.mark.bpf]
 
@@ -48,9 +43,6 @@ LONG = (
 LEFT_OUT = runner.left_out(kubernetes=True)
 HERE = [name for name in ALL if name not in LEFT_OUT]
 SCENARIOS = HERE if os.environ.get("ARPGUARD_LAB") == "all" else [name for name in HERE if name not in LONG]
-CHAOS_S = 75
-SEED = int(os.environ.get("ARPGUARD_SEED") or random.randrange(1 << 32))
-LIMIT_S = 900
 SO_RCVBUFFORCE = 33
 # Bars that only hold on a machine with nothing else to do: here, a figure may be so much, in the unit of its name.
 LENIENT = {
@@ -73,32 +65,11 @@ VIP = IPv4Address("198.51.100.50")
 # ---- the scenarios -----------------------------------------------------------------------------------------------
 
 
-class Run(LabRun):
-    """One run of the lab with Kubernetes."""
-
-    def __init__(self, folder: Path, *words: str) -> None:
-        super().__init__(folder, "--kubernetes", "--json", *words)
-
-    def leftovers(self) -> list[object]:
-        return [*self.namespaces(), *self.folders(), *self.others()]
-
-
-@contextmanager
-def a_run(folder: Path, *words: str) -> Iterator[Run]:
-    run = Run(folder, *words)
-    try:
-        yield run
-    finally:
-        if run.process.poll() is None:
-            run.process.send_signal(signal.SIGTERM)
-            run.process.communicate(timeout=60)
-
-
 @pytest.fixture(scope="module")
-def complete(tmp_path_factory) -> tuple[int, list[dict], list[object]]:
+def complete(tmp_path_factory) -> tuple[int, list[dict], dict[str, list]]:
     """Exit code, steps and leftovers of a run of all scenarios."""
     words = [word for name in SCENARIOS for word in ("--scenario", name)]
-    with a_run(tmp_path_factory.mktemp("lab"), *words) as run:
+    with kubernetes_run(tmp_path_factory.mktemp("lab"), *words) as run:
         out, err = run.process.communicate(timeout=LIMIT_S)
         assert err == ""
         return run.process.returncode, json.loads(out), run.leftovers()
@@ -124,7 +95,7 @@ def test_it_says_so_by_its_exit_code(complete):
 
 
 def test_nothing_is_left_behind(complete):
-    assert complete[2] == []
+    assert not any(complete[2].values()), complete[2]
 
 
 def test_every_record_was_complete_and_named_its_figures(complete):
@@ -146,78 +117,12 @@ def test_the_load_of_the_api_does_not_grow_with_the_number_of_vips(complete):
 
 def test_a_lab_that_is_stopped_in_the_middle_leaves_nothing_behind(tmp_path_factory):
     folder = tmp_path_factory.mktemp("end")  # a short name: the path of a Unix socket is at most 107 bytes
-    with a_run(folder, "--scenario", "etp-local") as run:
+    with kubernetes_run(folder, "--scenario", "etp-local") as run:
         until(lambda: len(run.others()) >= 4, 60, "an API server and three agents run")
         run.process.send_signal(signal.SIGTERM)
         run.process.communicate(timeout=60)
         assert run.process.returncode == 128 + signal.SIGTERM
-        until(lambda: run.leftovers() == [], 10, "what ran ends by itself")
-
-
-# ---- random faults ------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module", params=[False, True], ids=["alone", "vouching"])
-def vouching(request) -> bool:
-    return request.param
-
-
-@pytest.fixture(scope="module")
-def traces(tmp_path_factory, vouching) -> Path:
-    return tmp_path_factory.mktemp("traces")
-
-
-@pytest.fixture(scope="module")
-def chaos(tmp_path_factory, vouching, traces) -> dict:
-    """The last step of random rounds, which is about all of them. Of times nothing is asked: others use the machine."""
-    print(f"ARPGUARD_SEED={SEED} repeats the faults")
-    words = ["--for", str(CHAOS_S), "--seed", str(SEED), "--traces", str(traces)]
-    words += ["--vouching"] if vouching else []
-    with a_run(tmp_path_factory.mktemp("chaos"), *words) as run:
-        out, err = run.process.communicate(timeout=LIMIT_S)
-    assert err == ""
-    step = json.loads(out)[-1]
-    print(json.dumps(step, indent=1))
-    assert step["played_to_the_end"], step
-    assert step["nothing_missed"]
-    assert not run.leftovers()
-    return step
-
-
-@pytest.mark.parametrize("promise", ["p1", "p2", "p3", "p4", "p5", "p6"])
-def test_random_faults_break_no_promise(chaos, promise):
-    assert chaos[f"{promise}_violations"] == 0, json.dumps(chaos, indent=1)
-
-
-def test_random_faults_break_no_rule_by_what_all_agents_wrote_down(chaos, traces):
-    assert check.main([str(traces)]) == 0
-
-
-def test_random_faults_kill_no_agent(chaos):
-    assert chaos["agents_died"] == 0, chaos["deaths"]
-
-
-def test_random_faults_are_those_of_the_seed(chaos, vouching):
-    assert chaos["rounds"] > 0
-    assert f"(schedule {digest(SEED, chaos['rounds'], vouching=vouching)})" in chaos["step"]
-
-
-def test_random_faults_with_vouching_meet_nodes_that_are_vouched_for(chaos, vouching):
-    assert not vouching or chaos["bound_percent"] > 0
-
-
-def test_rounds_that_are_broken_off_say_what_was_found_until_then(tmp_path_factory):
-    run = LabRun(tmp_path_factory.mktemp("end"), "--kubernetes", "--rounds", "1000", "--seed", "4")
-    told = iter(run.process.stderr.readline, "")
-    assert any(line.startswith("round 1 (1000 rounds in all)") for line in told), "it ended before the first round did"
-    run.process.send_signal(signal.SIGINT)
-    out, err = run.process.communicate(timeout=120)
-    assert run.process.returncode == 1
-    assert re.search("stopped in round [12]: a signal", err)
-    assert re.search(r"[12] rounds, seed 4 \(schedule ", out)
-    assert "failed: played_to_the_end" in out
-    assert "p1_violations=0 p2_violations=0" in " ".join(out.split())
-    until(lambda: not (run.namespaces() or run.folders() or run.others()), 10, "what ran ends by itself")
+        until(lambda: not any(run.leftovers().values()), 10, "what ran ends by itself")
 
 
 def test_list_names_every_scenario():

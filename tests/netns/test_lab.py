@@ -42,12 +42,7 @@ class Run(LabRun):
         return [path for name in self._names if (path := Path("/sys/fs/bpf") / name).exists()]
 
     def leftovers(self) -> dict[str, list]:
-        return {
-            "namespaces": self.namespaces(),
-            "folders": self.folders(),
-            "pins": self.pins(),
-            "processes": self.others(),
-        }
+        return {**super().leftovers(), "pins": self.pins()}
 
     def sweep(self) -> None:
         """Removes what the lab should have removed, so that one failure stays one."""

@@ -1,11 +1,15 @@
 """`arpguard lab` as a process, and what on this machine is its own."""
 
 import os
+import signal
 import subprocess
 import sys
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+LIMIT_S = 900  # of a run of many scenarios, or of random faults
 _MARK = "ARPGUARD_TEST_RUN"
 
 
@@ -43,3 +47,19 @@ class LabRun:
             if is_own and words.encode() in line.replace(b"\0", b" "):
                 found.append(int(path.parent.name))
         return found
+
+    def leftovers(self) -> dict[str, list]:
+        """What of the lab is still there, by kind."""
+        return {"namespaces": self.namespaces(), "folders": self.folders(), "processes": self.others()}
+
+
+@contextmanager
+def kubernetes_run(folder: Path, *words: str) -> Iterator[LabRun]:
+    """A run with Kubernetes, which is ended if need be."""
+    run = LabRun(folder, "--kubernetes", "--json", *words)
+    try:
+        yield run
+    finally:
+        if run.process.poll() is None:
+            run.process.send_signal(signal.SIGTERM)
+            run.process.communicate(timeout=60)
