@@ -2,22 +2,27 @@
 
 glibc gives threads arenas of their own, and returns only the free end of an arena to the kernel. So the agent would
 keep what gRPC's threads needed for broken calls, and each change in the cluster would leave a few more nearly empty
-pages. With other C libraries, such as musl, this module does nothing.
+pages. glibc also stops mapping large blocks by themselves once one was freed, and from then on puts them between
+others. With other C libraries, such as musl, this module does nothing.
 """
 
 import asyncio
 import ctypes
 
 TRIM_INTERVAL_S = 10.0
-_M_ARENA_MAX = -8  # malloc.h of glibc 2.10 and later
+# malloc.h of glibc; arenas since 2.10.
+_M_MMAP_THRESHOLD = -3
+_M_ARENA_MAX = -8
+_LARGE = 128 * 1024  # bytes: what glibc begins with
 
 _libc = ctypes.CDLL(None)
 
 
-def keep_to_one_arena() -> None:
-    """Makes threads share the main arena (mallopt(3)). Call it while there is one thread."""
+def keep_small() -> None:
+    """Makes threads share the main arena, and keeps large blocks out of it (mallopt(3)). Call it with one thread."""
     if mallopt := getattr(_libc, "mallopt", None):
         mallopt(_M_ARENA_MAX, 1)
+        mallopt(_M_MMAP_THRESHOLD, _LARGE)
 
 
 class Trimming:

@@ -70,7 +70,7 @@ class Startup:
 
     async def run(self) -> None:
         """Brings the guard up, keeps it right, and leaves it in place. Raises ConfigError or DataPlaneError."""
-        heap.keep_to_one_arena()
+        heap.keep_small()
         node, pin_dir = self._options.node, self._pin_dir
         log.info("starting: version=%s node=%s pin_dir=%s", __version__, node, pin_dir)
         # At once: process 1 of a container gets no signal that it has no handler for.

@@ -1,8 +1,9 @@
-"""The agent returns free memory between blocks in use to the kernel, and its threads share one arena."""
+"""The agent returns free memory to the kernel, its threads share one arena, and large blocks are kept out of that."""
 
 import asyncio
 import ctypes
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from support.processes import resident_kib
 TESTS = Path(__file__).parents[2]
 BLOCK = 4000  # bytes: of the C library, not of Python's own allocator, and too few for a mapping of its own
 BLOCKS = 16_000
+LARGE = 2_000_000  # bytes
 SETTINGS = ("MALLOC_ARENA_MAX", "GLIBC_TUNABLES")  # of glibc
 HELD_KIB = BLOCK * BLOCKS // 1024
 
@@ -42,10 +44,8 @@ def test_what_is_free_between_blocks_in_use_is_given_back(monkeypatch):
     assert len(kept) == BLOCKS // 16
 
 
-def count_arenas(*, one: bool) -> None:
-    """Holds memory in eight threads at once, and prints malloc_info(3). Run it in a process of its own."""
-    if one:
-        heap.keep_to_one_arena()
+def count_arenas() -> None:
+    """Holds memory in eight threads at once, and says how the heap is then."""
     all_hold = Barrier(9)
 
     def hold() -> None:
@@ -58,24 +58,51 @@ def count_arenas(*, one: bool) -> None:
     for thread in threads:
         thread.start()
     all_hold.wait()
-    sys.stdout.flush()
-    ctypes.CDLL(None).malloc_info(0, ctypes.c_void_p.in_dll(ctypes.CDLL(None), "stdout"))
-    ctypes.CDLL(None).fflush(None)
+    describe_heap()
     all_hold.wait()
 
 
-@needs_glibc
-@pytest.mark.parametrize(("one", "arenas"), [(True, 1), (False, 2)], ids=["kept to one", "as glibc has it"])
-def test_threads_share_one_arena(one, arenas):
-    code = f"from unit.runtime import test_heap; test_heap.count_arenas(one={one})"
-    words = [sys.executable, "-c", code]
+def hold_a_large_block() -> None:
+    """After another one was freed; says how the heap is then."""
+    held = bytes(LARGE)
+    del held
+    held = bytes(LARGE)
+    describe_heap()
+    del held
+
+
+def describe_heap() -> None:
+    """Prints malloc_info(3)."""
+    sys.stdout.flush()
+    ctypes.CDLL(None).malloc_info(0, ctypes.c_void_p.in_dll(ctypes.CDLL(None), "stdout"))
+    ctypes.CDLL(None).fflush(None)
+
+
+def described(function: Callable[[], None], *, small: bool) -> str:
+    """What such a function says of the heap of a process of its own, that is kept small or not."""
+    first = "test_heap.heap.keep_small(); " if small else ""
+    code = f"from unit.runtime import test_heap; {first}test_heap.{function.__name__}()"
     environment = {name: value for name, value in os.environ.items() if name not in SETTINGS}
-    said = subprocess.run(words, cwd=TESTS, env=environment, capture_output=True, text=True, check=True).stdout
-    found = said.count("<heap nr=")
-    assert found == arenas if one else found >= arenas
+    return subprocess.run(
+        [sys.executable, "-c", code], cwd=TESTS, env=environment, capture_output=True, text=True, check=True
+    ).stdout
+
+
+@needs_glibc
+@pytest.mark.parametrize("small", [True, False], ids=["kept small", "as glibc has it"])
+def test_threads_share_one_arena(small):
+    found = described(count_arenas, small=small).count("<heap nr=")
+    assert found == 1 if small else found > 1
+
+
+@needs_glibc
+@pytest.mark.parametrize("small", [True, False], ids=["kept small", "as glibc has it"])
+def test_a_large_block_has_a_mapping_of_its_own_also_after_one_was_freed(small):
+    found = re.search(r'<total type="mmap" count="(\d+)" size="(\d+)"', described(hold_a_large_block, small=small))
+    assert (int(found[2]) >= LARGE) is small, found[0]
 
 
 def test_another_c_library_is_left_alone(monkeypatch):
     monkeypatch.setattr(heap, "_libc", object())
-    heap.keep_to_one_arena()
+    heap.keep_small()
     asyncio.run(heap.Trimming().run())
