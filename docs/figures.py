@@ -51,6 +51,7 @@ from arpguard.runtime import auditing as asking
 from arpguard.runtime import conflicts as heard
 from arpguard.runtime import passes, tracefile
 from arpguard.runtime.cluster import announcers, ending, kubernetes, leases, ownedby
+from arpguard.runtime.cluster.objects import LEASE_PACE
 from arpguard.runtime.kernel import announcing as telling
 from arpguard.runtime.kernel import hearing
 from arpguard.runtime.voucher import __main__ as spinning
@@ -232,6 +233,8 @@ def _of_the_cluster() -> dict[str, str]:
         "stream-echo-bound": _span(bound_ns + echo_ns),
         "stream-spread": f"{DEFAULT_PACE.spread_s:g} s",
         "stream-idle": f"{DEFAULT_PACE.idle_s:g} s",
+        "stream-steady": f"{DEFAULT_PACE.steady_s:g} s",
+        "stream-steady-leases": f"{LEASE_PACE.steady_s:g} s",
         "absent-retry": f"{announcers.LONGEST_RETRY_S:g} s",
         "events-namespaces": f"{announcers.MANY_NAMESPACES}",
         "events-after": f"{1000 * announcers.EVENTS_S:g} ms",

@@ -29,7 +29,7 @@ from arpguard.kube.resources import CONFIG_MAPS, ENDPOINT_SLICES, LEASES, NODES,
 from arpguard.model import OwnerKind, Surroundings
 from arpguard.runtime.cluster.announcers import AnnouncerListener, Announcers
 
-_LEASE_PACE = Pace(cap_s=2.0, steady_s=3.0)
+LEASE_PACE = Pace(cap_s=2.0, steady_s=3.0)
 _QUICK_PACE = Pace(cap_s=2.0)
 
 
@@ -80,7 +80,7 @@ class Cluster:
         self._slices = Reflector(client, ENDPOINT_SLICES, projections.endpoint_slice, told, pace=_QUICK_PACE)
         self._configmaps = Reflector(client, CONFIG_MAPS, projections.config_map, told, own, _QUICK_PACE)
         self._leases = Reflector(
-            client, LEASES, record_of, self._lease_changed, in_namespace, _LEASE_PACE, self._lease_stream_silent
+            client, LEASES, record_of, self._lease_changed, in_namespace, LEASE_PACE, self._lease_stream_silent
         )
         self.announcers = Announcers(client, identity.node, listener, followed)
         self._reflectors = Reflectors()
