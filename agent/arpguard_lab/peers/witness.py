@@ -7,8 +7,9 @@ from typing import Self
 from arpguard.addresses import Address
 from arpguard.dataplane.neighboursocket import build_question
 from arpguard.errors import DataPlaneError
-from arpguard_lab.bench import ASK_WAIT_S, Bench, Step
+from arpguard_lab.bench import ASK_WAIT_S, LATE_S, Bench, Step
 from arpguard_lab.capture import Capture, Said
+from arpguard_lab.patience import Patience
 from arpguard_lab.topology import Host
 
 _QUESTIONS = 5
@@ -43,15 +44,19 @@ class Witness:
         return [self._bench.lab.at_port(port) for port in sorted(ports)]
 
     def ask(self, step: str, expected: Sequence[Host], **facts: object) -> Step:
-        """Asks some times who has the VIP, and compares who spoke since then with who should."""
-        return self.judge(step, expected, self._ask(), **facts)
+        """Asks some times who has the VIP, again while one who should speak has not; compares all who spoke since."""
+        since_ns, patience = self._ask(), Patience(LATE_S)
+        wanted = {host.port for host in expected}
+        while not wanted <= {said.port for said in self.heard(since_ns)} and not patience.is_over:
+            self._ask()
+        return self.judge(step, expected, since_ns, **facts)
 
     def settle(self, expected: Sequence[Host]) -> None:
         """Asks until exactly these hosts speak; DataPlaneError when that takes too long."""
         wanted = {host.port for host in expected}
-        deadline = time.monotonic() + _SETTLE_S
+        patience = Patience(_SETTLE_S)
         while (found := {said.port for said in self.heard(self._ask())}) != wanted:
-            if time.monotonic() > deadline:
+            if patience.is_over:
                 raise DataPlaneError(f"answers for {self.vip} come from {sorted(found)}, not from {sorted(wanted)}")
 
     def judge(self, step: str, expected: Sequence[Host], since_ns: int, **facts: object) -> Step:
