@@ -115,7 +115,9 @@ def test_nodes_own_address_in_a_closed_range_is_answered_for(agent, pair, wire):
         assert wire.who(NEW, OWNED) == []
     finally:
         pair.node.netns.batch(["link del own0"])
-    until(lambda: wire.who(LATER, OWNED) == [], REPAIR_S, "the address is gone")
+    # The kernel is silent at once; the agent has to hear of it, too.
+    until(lambda: "its range is closed" in explained(agent, pair, LATER), REPAIR_S, "the address is gone")
+    assert wire.who(LATER, OWNED) == []
 
 
 def test_secondary_address_is_no_own_one(agent, pair, wire):
@@ -171,7 +173,12 @@ def test_range_with_the_gateway_is_not_closed(agent, pair, wire):
 def test_status_and_explain_say_what_is_closed(agent, pair):
     status = pair.arpguard("status", "--address", agent.api)
     assert f"{POOL} on eth0" in status.stdout
-    told = " ".join(pair.arpguard("explain", str(NEW), "--address", agent.api).stdout.split())
+    told = explained(agent, pair, NEW)
     assert f"{NEW} on eth0: not a VIP, but its range is closed: this node is silent" in told
     assert f"{POOL} is closed there (unknown: suppress): this node is silent" in told
     assert "unknown" in told
+
+
+def explained(agent: AgentProcess, pair: Pair, vip: IPv4Address) -> str:
+    """What the agent says of an address, in one line."""
+    return " ".join(pair.arpguard("explain", str(vip), "--address", agent.api).stdout.split())
