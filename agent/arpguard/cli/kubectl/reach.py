@@ -58,7 +58,8 @@ class ReachedAgents:
     async def run(self, words: Sequence[str]) -> list[Said]:
         """`arpguard WORDS` on all nodes; what they said, by node.
 
-        Ctrl-C ends it early; a node that has not answered by then has that as its error.
+        Ctrl-C ends it early; a node that has not answered by then has that as its error. Raises ForbiddenError or
+        UnauthorizedError if the API server refuses this user.
         """
         progress = Progress(pod.node for pod in self.pods)
         tasks = [asyncio.create_task(self._run_and_tell(pod, words, progress)) for pod in self.pods]
@@ -70,6 +71,10 @@ class ReachedAgents:
             await asyncio.wait(tasks)
         finally:
             progress.end()
+
+        refusals = [refusal for task in tasks if not task.cancelled() and (refusal := task.exception())]
+        if refusals:  # asyncio prints those that nobody asks for
+            raise refusals[0]
         return [
             Said(pod, error="interrupted before it answered", exit_code=exits.UNREACHABLE)
             if task.cancelled()
