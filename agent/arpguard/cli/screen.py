@@ -1,5 +1,6 @@
 """The whole screen, until q or Ctrl-C: the terminal, and the tables and lines of live views."""
 
+import errno
 import os
 import select
 import signal
@@ -70,13 +71,16 @@ def need_terminal(otherwise: str) -> None:
 
 
 def show(latest: Callable[[], Moment], view: Callable[[Moment, int, int, Keys], RenderableType]) -> None:
-    """Shows the latest, in as many columns and lines as there are, until the user leaves."""
+    """Shows the latest, in as many columns and lines as there are, until the user leaves.
+
+    Raises SystemExit where the terminal is gone, and its SIGHUP went to another process or was ignored.
+    """
     for name in ("COLUMNS", "LINES"):
         os.environ.pop(name, None)  # rich would believe them; the terminal itself knows its size when that has changed
     exits.leave_on_signals()
     signal.signal(signal.SIGTSTP, signal.SIG_IGN)  # a stopped view would leave its screen to the shell
 
-    with _typed() as typed, Live(screen=True, auto_refresh=False, console=Console()) as live:
+    with _on_a_terminal(), _typed() as typed, Live(screen=True, auto_refresh=False, console=Console()) as live:
         keys, sample, shown = Keys(), latest(), None
         while not keys.left:
             keys = keys.after(typed(), len(sample.vips))
@@ -88,11 +92,20 @@ def show(latest: Callable[[], Moment], view: Callable[[Moment, int, int, Keys], 
 
 
 @contextmanager
-def _typed() -> Iterator[Callable[[], str]]:
-    """A function that waits a tick for keys; they are neither shown nor kept until the end of a line.
+def _on_a_terminal() -> Iterator[None]:
+    """Leaves without a word once the terminal is gone: what is still to be written has no reader."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SystemExit(128 + signal.SIGHUP) from None
 
-    Raises SystemExit where the terminal is gone, and its SIGHUP went to another process or was ignored.
-    """
+
+@contextmanager
+def _typed() -> Iterator[Callable[[], str]]:
+    """A function that waits a tick for keys; they are neither shown nor kept until the end of a line."""
     descriptor = sys.stdin.fileno()
     before = termios.tcgetattr(descriptor)
 
@@ -102,8 +115,7 @@ def _typed() -> Iterator[Callable[[], str]]:
             return ""
         typed = os.read(descriptor, _MOST_TYPED)
         if not typed:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the view still writes when it ends
-            raise SystemExit(128 + signal.SIGHUP)
+            raise OSError(errno.EIO, "the terminal is gone")
         return typed.decode(errors="replace")
 
     try:

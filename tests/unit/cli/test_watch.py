@@ -6,7 +6,7 @@ import signal
 import sys
 import termios
 import time
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 
 import grpc
@@ -505,6 +505,30 @@ def test_leaving_puts_the_terminal_back(terminal, leave, code):
 def test_it_leaves_with_its_terminal(terminal):
     until(lambda: "192.0.2.10" in terminal.read(), 20)
     assert terminal.vanish() == 129
+
+
+# It says when it is about to write; rich does not look any more then whether the terminal is there.
+BUSY = """
+import itertools, os, time
+from types import SimpleNamespace
+from arpguard.cli import screen
+
+numbers = itertools.count()
+
+class Slow:
+    def __rich_console__(self, console, options):
+        os.write(1, b"busy")
+        time.sleep(0.5)
+        yield "shown"
+
+screen.show(lambda: SimpleNamespace(number=next(numbers), vips=[]), lambda *_: Slow())
+"""
+
+
+def test_it_leaves_when_it_writes_to_a_terminal_that_is_gone():
+    with closing(Terminal([sys.executable, "-c", BUSY])) as terminal:
+        until(lambda: terminal.read().count("busy") > 1, 20)
+        assert terminal.vanish() == 129
 
 
 def test_new_size_is_followed_at_once(terminals):
