@@ -229,14 +229,15 @@ async def test_node_that_answers_without_its_agent_keeps_the_vip_however_its_hea
 
 
 @in_loop
-async def test_owner_that_only_this_node_does_not_hear_is_no_host_outside(one, segment):
+@pytest.mark.parametrize("mac", [mac_of(2), mac_of(7)], ids=["its old MAC", "a new MAC"])
+async def test_owner_that_only_this_node_does_not_hear_is_no_host_outside(one, segment, mac):
     """Its watch stands still, so it prepares to take the VIP over."""
     one.nodes("node-2")
     async with a_side(one, "node-2") as second:
         await _owns(second, A)
-        segment.strangers[A] = mac_of(2)
         async with a_side(one) as side:
             await until(lambda: side.kernel.kind(A) is Kind.FOREIGN, 10)
+            segment.strangers[A] = mac
             segment.asked.clear()
             one.fault(NODE, freeze=True)
             await until(lambda: A in segment.asked, 10)

@@ -48,6 +48,7 @@ from arpguard.core.ownership.records import (
     ReadClaim,
     ReadHeartbeat,
     ReadTerm,
+    ReportTaken,
     SetEntry,
     SetFence,
     SetTerm,
@@ -431,7 +432,7 @@ class Node:
             self.sim.check()
         elif isinstance(effect, SetTerm | ClearTerm | ReadTerm):
             self.do_term(effect)
-        else:
+        elif not isinstance(effect, ReportTaken):
             if isinstance(effect, ClearEntry):
                 self.clear(effect)
             if not isinstance(effect, ClearEntry) or effect.drain:

@@ -19,6 +19,7 @@ from arpguard.core.ownership.records import (
     PublishedLink,
     ReadClaim,
     ReadHeartbeat,
+    ReportTaken,
     SetEntry,
     SetFence,
     Version,
@@ -152,19 +153,21 @@ def test_a_vip_that_a_host_outside_has_is_left_to_it_until_that_is_silent():
     bench.outside[VIP] = STRANGER
 
     bench.want(VIP)
-    assert bench.took() == [Probe(VIP), WriteClaim(VIP, "", "", None, external=str(STRANGER))]
+    taken = ReportTaken(VIP, STRANGER)
+    assert bench.took() == [Probe(VIP), taken, WriteClaim(VIP, "", "", None, external=str(STRANGER))]
     assert bench.core.holder(VIP, bench.now) == Holder(external=str(STRANGER), known=True, exists=True)
 
     for wait_s in (1, 2, 4, 8, 16, 30, 30):
         bench.pass_time(wait_s - 0.1)
         assert bench.took() == []
         bench.pass_time(0.1)
-        assert bench.took() == [Probe(VIP)]
+        assert bench.took() == [Probe(VIP), taken]
 
     bench.outside[VIP] = SECOND_STRANGER
     bench.pass_time(30)
     version = bench.store[VIP].version
-    assert bench.took()[1].external == str(SECOND_STRANGER)
+    _, taken, written = bench.took()
+    assert (taken.mac, written.external) == (SECOND_STRANGER, str(SECOND_STRANGER))
     assert version == bench.store[VIP].version
 
     bench.outside.clear()
@@ -185,7 +188,7 @@ def test_a_host_outside_is_named_once_although_another_node_names_another():
     assert bench.took() == []
 
     bench.pass_time(1)
-    assert [getattr(effect, "external", None) for effect in bench.took()] == [None, str(STRANGER)]
+    assert [getattr(effect, "external", None) for effect in bench.took()] == [None, None, str(STRANGER)]
 
 
 def test_a_stranger_that_was_heard_once_is_asked_for_again_before_long():
@@ -253,7 +256,7 @@ def test_what_was_released_in_an_epoch_that_is_over_is_probed_for():
 
     bench.want(VIP)
 
-    assert [type(effect) for effect in bench.took()] == [Probe, WriteClaim]
+    assert [type(effect) for effect in bench.took()] == [Probe, ReportTaken, WriteClaim]
     assert (bench.store[VIP].external, bench.owned) == (str(STRANGER), frozenset())
 
 
@@ -274,6 +277,24 @@ def test_the_vip_of_a_silent_node_is_probed_for_before_its_lease_ends():
     assert bench.store["b"].instance == ""
 
 
+@pytest.mark.parametrize("is_alive", [False, True], ids=["dead", "only late"])
+def test_the_host_that_a_probe_finds_is_reported_only_if_the_silent_node_is_dead(is_alive):
+    """Before that it may be the owner, which this node merely does not hear, with a MAC that is not known here yet."""
+    bench = Bench()
+    bench.pass_time(0)
+    bench.heartbeat()
+    bench.claim()
+    bench.want(VIP)
+    bench.outside[VIP] = STRANGER
+
+    bench.pass_time(2.5)
+    assert bench.took() == [Probe(VIP)]
+    if is_alive:
+        bench.heartbeat()
+    bench.pass_time(0.5)
+    assert (ReportTaken(VIP, STRANGER) in bench.took()) is not is_alive
+
+
 def test_a_node_of_the_cluster_that_answers_a_probe_is_no_host_outside():
     bench = Bench()
     bench.pass_time(0)
@@ -284,7 +305,7 @@ def test_a_node_of_the_cluster_that_answers_a_probe_is_no_host_outside():
     bench.want(VIP)
     for _ in range(3):
         bench.pass_time(0.9)
-        assert bench.took() == [Probe(VIP)]
+        assert bench.took() == [Probe(VIP), ReportTaken(VIP, STRANGER)]
         bench.pass_time(0.1)
 
     bench.outside.clear()

@@ -18,6 +18,7 @@ from arpguard.core.ownership.records import (
     Outcome,
     Probe,
     PublishedLink,
+    ReportTaken,
     SetFence,
     SetTerm,
     Version,
@@ -129,8 +130,9 @@ def test_effects_are_lines(effect, event):
     assert json.loads(json.dumps(told[1])) == told[1]
 
 
-def test_probes_are_told_by_their_answers_only():
+def test_probes_have_lines_by_their_answers_only_and_what_people_are_told_has_none():
     assert effect_line(Probe(VIP)) is None
+    assert effect_line(ReportTaken(VIP, MAC)) is None
 
 
 def test_a_version_is_one_string_and_what_no_rule_reads_is_left_out():

@@ -73,7 +73,7 @@ class ReachedAgents:
             progress.end()
 
         refusals = [refusal for task in tasks if not task.cancelled() and (refusal := task.exception())]
-        if refusals:  # asyncio prints those that nobody asks for
+        if refusals:  # all of them asked for, or asyncio would print the others
             raise refusals[0]
         return [
             Said(pod, error="interrupted before it answered", exit_code=exits.UNREACHABLE)

@@ -15,7 +15,7 @@ LEAD_NS = 2 * NS_PER_S  # a probe begins at most so long before its result is ne
 class Probing:
     """The probing of one VIP. `counts_ns`: how long the answer counts; `taken_by` None: no host has the VIP.
 
-    `said`: this node has written the answer into the claim.
+    `said`: this node has written the answer into the claim. `reported`: it has told people of it.
     """
 
     taken_by: MacAddress | None = None
@@ -23,6 +23,7 @@ class Probing:
     counts_ns: int = 0
     asked_ns: int | None = None
     said: bool = False
+    reported: bool = False
 
     def known(self, now_ns: int) -> bool:
         """Whether there is an answer that counts."""
@@ -41,7 +42,7 @@ class Probing:
         A host that was heard once may be a node whose MAC is not known here yet, and that probes for the VIP itself.
         """
         again_ns = min(2 * self.counts_ns, longest_ns) if taken_by == self.taken_by else first_ns
-        self.asked_ns, self.said = None, False
+        self.asked_ns, self.said, self.reported = None, False, False
         self.taken_by, self.told_ns = taken_by, now_ns
         self.counts_ns = again_ns if taken_by else SILENT_NS
 

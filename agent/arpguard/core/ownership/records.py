@@ -345,6 +345,14 @@ class Probe:
     vip: Address
 
 
+@dataclass(frozen=True, slots=True)
+class ReportTaken:
+    """Tell people that this node, which could take the VIP, leaves it to a host that answers for it."""
+
+    vip: Address
+    mac: MacAddress
+
+
 Effect: TypeAlias = (
     WriteHeartbeat
     | ReadHeartbeat
@@ -360,4 +368,5 @@ Effect: TypeAlias = (
     | SetEntry
     | ClearEntry
     | Probe
+    | ReportTaken
 )

@@ -20,7 +20,7 @@ had deleted it. So it names its holder until that is silent, and vanishes by a C
 from collections.abc import Container
 from dataclasses import dataclass, field, replace
 
-from arpguard.addresses import Address
+from arpguard.addresses import Address, MacAddress
 from arpguard.core.ownership.peers import Peers
 from arpguard.core.ownership.probing import Probing
 from arpguard.core.ownership.records import (
@@ -30,6 +30,7 @@ from arpguard.core.ownership.records import (
     Effect,
     Probe,
     ReadClaim,
+    ReportTaken,
     SetEntry,
     Version,
     WriteClaim,
@@ -180,12 +181,18 @@ class Steps:
             return effects
         if probing.taken_by is None:
             return self._claim(state, moment)
+        return self._leave(state, probing.taken_by)
 
-        external = str(probing.taken_by)
+    def _leave(self, state: VipState, taken_by: MacAddress) -> list[Effect]:
+        """Leaves a free VIP to the host that has it: tells people, and writes it, each once."""
+        claim, probing, external = state.claim, state.probing, str(taken_by)
+        effects: list[Effect] = [] if probing.reported else [ReportTaken(state.vip, taken_by)]
+        probing.reported = True
+
         said = probing.said or (claim is not None and claim.external == external)
-        if said or self._peers.has(probing.taken_by):
-            return []
-        return self._write(state, Cause.OUTSIDE, WriteClaim(state.vip, "", "", None, external=external))
+        if not said and not self._peers.has(taken_by):
+            effects += self._write(state, Cause.OUTSIDE, WriteClaim(state.vip, "", "", None, external=external))
+        return effects
 
     def _was_answered(self, claim: Claim | None, now_ns: int) -> bool:
         """Whether a node has answered until a moment ago: it would have noticed a host outside."""

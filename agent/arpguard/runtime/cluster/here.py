@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from arpguard.addresses import Address, MacAddress
+from arpguard.core.claimants import Claimant
 from arpguard.core.ownership.records import Claim, Holder
 from arpguard.runtime.cluster.objects import Cluster
 from arpguard.runtime.cluster.outlook import Outlook
@@ -22,8 +23,11 @@ class MemberListener(Protocol):
     def owned(self, address: Address, holder: Holder) -> None:
         """This node has begun to answer for a VIP."""
 
-    async def taken_outside(self, address: Address, mac: MacAddress) -> None:
-        """A probe found that a MAC has a VIP, and no guarded node has that MAC."""
+    async def who(self, mac: MacAddress) -> Claimant:
+        """Whose a MAC address is."""
+
+    def taken_outside(self, address: Address, mac: MacAddress, claimant: Claimant) -> None:
+        """A MAC has a VIP that this node could take, and no guarded node has that MAC."""
 
 
 @dataclass(frozen=True, slots=True)

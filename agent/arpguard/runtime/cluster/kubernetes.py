@@ -172,9 +172,9 @@ class Kubernetes:
         self._announcing.wake()
         self._reports.owned(address, holder)
 
-    async def taken_outside(self, address: Address, mac: MacAddress) -> None:
-        """A probe found a host outside the cluster, or a node without an agent."""
-        self._reports.taken_outside(address, mac, await self._judge.who(mac))
+    def taken_outside(self, address: Address, mac: MacAddress, claimant: Claimant) -> None:
+        """A host outside the cluster, or a node without an agent, has a VIP."""
+        self._reports.taken_outside(address, mac, claimant)
 
     def _choose_stream(self) -> None:
         """Where nodes vouch for each other, the stream of Leases has the news only.

@@ -29,6 +29,7 @@ from arpguard.core.ownership.records import (
     ReadClaim,
     ReadHeartbeat,
     ReadTerm,
+    ReportTaken,
     SetEntry,
     SetFence,
     SetTerm,
@@ -180,6 +181,8 @@ class Leases:
                     self._claiming.add(partial(self._request, effect))  # it waits for its turn
                 case Probe():
                     self._ask_segment(effect)
+                case ReportTaken():
+                    self._segment.report(effect.vip, effect.mac)
                 case _:
                     self._tell_kernel(effect)
 

@@ -3,6 +3,7 @@
 from arpguard.addresses import Address, MacAddress
 from arpguard.clock import boot_ns
 from arpguard.core.choosing import home_link
+from arpguard.core.claimants import OUTSIDE, Claimant
 from arpguard.core.ownership.machine import Ownership
 from arpguard.dataplane.prober import Prober
 from arpguard.errors import DataPlaneError
@@ -15,6 +16,7 @@ class Segment:
     def __init__(self, here: Here, ownership: Ownership) -> None:
         self._here = here
         self._ownership = ownership
+        self._found: dict[Address, Claimant] = {}  # by the last probes
         self.prober = Prober(self._is_guarded)
 
     async def probe(self, vip: Address) -> MacAddress | None:
@@ -25,15 +27,14 @@ class Segment:
         if home is None:
             raise DataPlaneError(f"cannot probe for {vip}: no link is guarded")
         taken_by = await self.prober.probe(home, vip)
-        if taken_by is not None and not self._is_guarded(vip, taken_by) and not self._is_holder(vip, taken_by):
-            await self._here.listener.taken_outside(vip, taken_by)
+        if taken_by is not None:  # a node that is dead by the time of the report has its MACs no more
+            self._found[vip] = await self._here.listener.who(taken_by)
         return taken_by
 
-    def _is_holder(self, vip: Address, mac: MacAddress) -> bool:
-        """Whether a MAC is of the node that has the VIP, as far as is known here: this node may merely not hear it."""
-        holder = self._ownership.holder(vip, boot_ns())
-        links = self._ownership.peers.links(holder.node)
-        return holder.void is not True and any(link.mac == mac for link in links)
+    def report(self, vip: Address, mac: MacAddress) -> None:
+        """Tells that a host answers for a VIP, unless by now it is known as a node whose guard is silent."""
+        if not self._is_guarded(vip, mac):
+            self._here.listener.taken_outside(vip, mac, self._found.pop(vip, OUTSIDE))
 
     def _is_guarded(self, vip: Address, mac: MacAddress) -> bool:
         """Whether a MAC is on a guarded link whose node is silent for the VIP, or soon will be: the VIP only moves.
