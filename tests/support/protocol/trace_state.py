@@ -347,6 +347,9 @@ class Cluster:
         before = store.heartbeats.pop(node, None)
         if found is None:
             return
+        if found["instance"] and found["instance"] not in self.traced:  # no line says what its kernel answers for now
+            self.kernels[node].entries.clear()
+            self.kernels[node].draining.clear()
         store.heartbeats[node] = found
         store.versions[found["version"]] = Stored(before, line["at"], number)
         store.heartbeat_of[found["version"]] = found
