@@ -122,16 +122,10 @@ def a_random_advertisement(rng: random.Random, mac: MacAddress) -> NdMessage:
 
 
 class Stimuli:
-    """Makes frames as they come from, or go out from, a host with such addresses; and counts what is in them.
-
-    Reading takes time: what can only be found by that is counted in one frame of `READ`.
-    """
-
-    READ = 4
+    """Makes frames as they come from, or go out from, a host with such addresses; and counts what is in them."""
 
     def __init__(self, mac: MacAddress, addresses: list[IPv6Address]) -> None:
         self._mac, self._addresses = mac, addresses
-        self._number = 0
         self.oddities: Counter[object] = Counter()
 
     def __call__(self, rng: random.Random) -> bytes:
@@ -142,9 +136,7 @@ class Stimuli:
         # BPF_PROG_TEST_RUN takes no less than an Ethernet header, and for IP its header, too.
         frame = frame.ljust(TYPE if frame[12:14] in (IPV6, IPV4) else 14, b"\0")
         self.oddities.update({*mutant.oddities})
-        self._number += 1
-        if self._number % self.READ == 0:
-            self._look_into(frame)
+        self._look_into(frame)
         return frame
 
     def _mutant(self, rng: random.Random) -> Mutant:
