@@ -236,7 +236,7 @@ def test_a_number_of_nodes_that_makes_no_sense_exits_2(begin, nodes):
 @pytest.mark.parametrize("send", [os.kill, os.killpg], ids=["itself", "its group"])
 def test_a_lab_that_is_stopped_in_the_middle_leaves_nothing_behind(begin, number, send):
     """A terminal sends Ctrl-C, and what it says when it is closed, to the whole group."""
-    run = begin("--scenario", "observe", "--scenario", "flux")
+    run = begin("--scenario", "observe")
     _wait_for_guards(run)
     assert run.others()
     send(run.process.pid, number)
