@@ -1,4 +1,4 @@
-"""Scenarios side by side, each in a process of its own: most of their time they wait."""
+"""Runs scenarios side by side, each in a process of its own: they mostly wait."""
 
 import os
 from collections import deque
@@ -63,8 +63,7 @@ class _Scene:
         try:
             self._sent.append(self.pipe.recv())
         except EOFError:
-            self._process.join()
-            self.is_over = True
+            self._reap()
             if self._process.exitcode:
                 self._sent.append(could_not_continue(self._name, f"its process {_how_ended(self._process.exitcode)}"))
 
@@ -83,10 +82,18 @@ class _Scene:
 
     def join(self) -> None:
         if self.is_running:
-            self._process.join(_GONE_S)
-            self._process.kill()
-            self._process.join()
+            self._reap(_GONE_S)
         self.pipe.close()
+
+    def _reap(self, limit_s: float | None = None) -> None:
+        """Waits for the process to end, then kills what it left in its group: agents, if it was killed itself."""
+        wait([self._process.sentinel], limit_s)
+        if self._process.pid is not None:
+            with suppress(ProcessLookupError):  # until it is joined, no other group can have this number
+                os.killpg(self._process.pid, Signals.SIGKILL)
+        self._process.kill()
+        self._process.join()
+        self.is_over = True
 
 
 def _how_ended(exit_code: int) -> str:

@@ -188,6 +188,7 @@ def test_scenario_whose_process_is_killed_is_a_failed_step_and_the_others_run(be
     assert (run.process.returncode, err) == (1, "")
     assert "its process was killed by SIGKILL" in out.partition("\nflux: ")[0]
     assert "guard removed again" in out.partition("\nflux: ")[2]
+    until(lambda: not run.others(), what="the agents of the killed scenario are gone")
 
 
 @pytest.mark.parametrize("words", [["--scenario", "flux"], ["--kubernetes"]], ids=["scenario", "kubernetes"])
@@ -236,7 +237,7 @@ def test_a_number_of_nodes_that_makes_no_sense_exits_2(begin, nodes):
 @pytest.mark.parametrize("send", [os.kill, os.killpg], ids=["itself", "its group"])
 def test_a_lab_that_is_stopped_in_the_middle_leaves_nothing_behind(begin, number, send):
     """A terminal sends Ctrl-C, and what it says when it is closed, to the whole group."""
-    run = begin("--scenario", "observe")
+    run = begin("--scenario", "observe", "--scenario", "flux")
     _wait_for_guards(run)
     assert run.others()
     send(run.process.pid, number)
