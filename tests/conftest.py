@@ -115,7 +115,7 @@ class _Scheduling(LoadFileScheduling):
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """With `--reruns` each of all tests would exchange messages with xdist's controller, which takes 40 ms."""
+    """With `--reruns`, every test would exchange messages with xdist's controller first, which takes 40 ms."""
     what = "how often a test that waits for agents or the wire may be run again when it fails (default: 0)"
     parser.addoption("--reruns-late", type=int, default=0, metavar="N", help=what)
 

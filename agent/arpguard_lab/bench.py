@@ -22,7 +22,7 @@ from arpguard_lab.topology import NETWORK, NETWORK6, AgentProcess, Host, Lab
 
 VIP = IPv4Address(f"{NETWORK}.50")
 ASK_WAIT_S = 0.1
-LATE_S = 2.0  # how late an answer may be: programs that answer wait for a CPU, too
+LATE_S = 2.0  # how late an answer may be: the programs that send answers may have to wait for a CPU
 _POLL_S = 0.02
 _PATIENCE_S = 10.0
 _NOBODY = {4: IPv4Address(f"{NETWORK}.99"), 6: IPv6Address(f"{NETWORK6}::99")}
@@ -157,7 +157,7 @@ class Bench:
         return self._asker
 
     def ask(self, step: str, vip: Address, expected: Sequence[Host], **facts: object) -> Step:
-        """Asks who answers for a VIP, and compares with who should. Asks again while one who should has not."""
+        """Asks who answers for a VIP until all expected hosts have or time is up; compares all who did with them."""
         wanted, macs, patience = {host.mac for host in expected}, set(self.answerers(vip)), Patience(LATE_S)
         while not wanted <= macs and not patience.is_over:
             macs |= set(self.answerers(vip))

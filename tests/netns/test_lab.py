@@ -236,7 +236,7 @@ def test_a_number_of_nodes_that_makes_no_sense_exits_2(begin, nodes):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda number: number.name)
 @pytest.mark.parametrize("send", [os.kill, os.killpg], ids=["itself", "its group"])
 def test_a_lab_that_is_stopped_in_the_middle_leaves_nothing_behind(begin, number, send):
-    """A terminal sends Ctrl-C, and what it says when it is closed, to the whole group."""
+    """A terminal signals the lab's whole process group when the user presses Ctrl-C or closes it."""
     run = begin("--scenario", "observe", "--scenario", "flux")
     _wait_for_guards(run)
     assert run.others()
@@ -247,7 +247,7 @@ def test_a_lab_that_is_stopped_in_the_middle_leaves_nothing_behind(begin, number
 
 
 def test_scenarios_of_a_lab_that_is_killed_end_and_remove_their_networks(begin):
-    """What it cannot do any more is to remove its folders."""
+    """Only its folders are left: the lab itself would have removed them."""
     run = begin("--scenario", "observe", "--scenario", "flux")
     _wait_for_guards(run)
     run.process.kill()

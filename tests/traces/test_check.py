@@ -73,7 +73,7 @@ def test_a_broken_rule_is_named_with_node_vip_and_lines(tmp_path, lines, capsys)
 
 
 def test_lines_about_a_kernel_count_until_an_agent_without_a_trace_has_it(lines):
-    """The lab's agents with slow clocks have none. One that goes on in the same epoch may empty the kernel unseen."""
+    """The lab starts agents with slow clocks without a trace: such an agent may remove entries unseen."""
     told = [line for line in lines if line["event"] != "entry taken out"]
     freed = next(line for line in told if line["event"] == "claim stored" and not line["found"]["holder"])
     owner = next(line["node"] for line in lines if line["event"] == "entry taken out")

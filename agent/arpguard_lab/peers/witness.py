@@ -44,7 +44,7 @@ class Witness:
         return [self._bench.lab.at_port(port) for port in sorted(ports)]
 
     def ask(self, step: str, expected: Sequence[Host], **facts: object) -> Step:
-        """Asks some times who has the VIP, again while one who should speak has not; compares all who spoke since."""
+        """Asks who has the VIP until all expected hosts have spoken or time is up; compares all who spoke with them."""
         since_ns, patience = self._ask(), Patience(LATE_S)
         wanted = {host.port for host in expected}
         while not wanted <= {said.port for said in self.heard(since_ns)} and not patience.is_over:

@@ -507,7 +507,7 @@ def test_it_leaves_with_its_terminal(terminal):
     assert terminal.vanish() == 129
 
 
-# It says when it is about to write; rich does not look any more then whether the terminal is there.
+# A view that says when it is about to write: rich has by then checked that there is a terminal.
 BUSY = """
 import itertools, os, time
 from types import SimpleNamespace

@@ -73,7 +73,7 @@ class ReachedAgents:
             progress.end()
 
         refusals = [refusal for task in tasks if not task.cancelled() and (refusal := task.exception())]
-        if refusals:  # all of them asked for, or asyncio would print the others
+        if refusals:  # asyncio prints every exception that was not retrieved, so all of them are
             raise refusals[0]
         return [
             Said(pod, error="interrupted before it answered", exit_code=exits.UNREACHABLE)

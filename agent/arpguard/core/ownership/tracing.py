@@ -81,7 +81,7 @@ class TracedOwnership(Ownership):
 
 
 def effect_line(effect: Effect) -> tuple[str, dict[str, Any]] | None:
-    """The line about an effect that was performed; None for reports, and for what the trace has answers of."""
+    """The trace line for an effect; None for reports, and for reads and probes, whose answers have lines."""
     name = EFFECTS.get(type(effect))
     return (name, {"effect": plain(effect)}) if name else None
 

@@ -27,7 +27,7 @@ class Segment:
         if home is None:
             raise DataPlaneError(f"cannot probe for {vip}: no link is guarded")
         taken_by = await self.prober.probe(home, vip)
-        if taken_by is not None:  # a node that is dead by the time of the report has its MACs no more
+        if taken_by is not None:  # now: when a dead node is reported, its MACs are forgotten
             self._found[vip] = await self._here.listener.who(taken_by)
         return taken_by
 
