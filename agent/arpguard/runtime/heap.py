@@ -2,8 +2,9 @@
 
 glibc gives threads arenas of their own, and returns only the free end of an arena to the kernel. So the agent would
 keep what gRPC's threads needed for broken calls, and each change in the cluster would leave a few more nearly empty
-pages. And once the agent has freed a large block, glibc takes the next block of that size from the arena, where it
-is hard to return, instead of giving it a mapping of its own. With other C libraries, such as musl, this module does nothing.
+pages. And once the agent has freed a large block, glibc takes the next block of that size from the arena, where it is
+hard to return, instead of giving it a mapping of its own. With other C libraries, such as musl, this module does
+nothing.
 """
 
 import asyncio
