@@ -352,5 +352,19 @@ def check_case(plane: Plane, hook: Hook, case: Case, mode: str) -> None:
     assert_counted(counted, counts)
 
 
+def check_row(plane: Plane, hook: Hook, entry: str, mode: str) -> None:
+    """Every form of every cell in a row of the hook's table; says of all that are wrong how they are."""
+    wrong = []
+    for name, case in (EGRESS_CASES if hook is Hook.TC_EGRESS else INGRESS_CASES).items():
+        if case.entry == entry:
+            try:
+                check_case(plane, hook, case, mode)
+            except AssertionError as error:
+                wrong.append(f"{name}: {error}")
+    if wrong:
+        raise AssertionError("\n".join(wrong))
+
+
 INGRESS_CASES = cases("ingress", INGRESS_TABLE)
 EGRESS_CASES = cases("egress", EGRESS_TABLE)
+ROWS = (*ENTRIES, *WITHOUT_ENTRY)
