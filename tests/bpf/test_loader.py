@@ -4,7 +4,10 @@ import json
 import os
 import struct
 import subprocess
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -325,6 +328,25 @@ def test_opening_maps_where_there_are_none_says_what_to_do(tmp_path, name):
 def test_pin_directory_is_private_to_root(pin_dir):
     assert pin_dir.stat().st_mode & 0o777 == 0o700
     assert bpffs.is_bpffs(pin_dir)
+
+
+def test_two_that_find_no_bpffs_at_the_same_time_mount_one(tmp_path, monkeypatch):
+    pin_dir, both, look = tmp_path / "pins", threading.Barrier(2, timeout=60), bpffs.is_bpffs
+
+    def looked(path: Path) -> bool:
+        found = look(path)
+        if path == tmp_path:
+            both.wait()
+        return found
+
+    monkeypatch.setattr(bpffs, "is_bpffs", looked)
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(bpffs.prepare, [pin_dir, pin_dir]))
+
+    mounted = [line for line in Path("/proc/self/mounts").read_text().splitlines() if f" {pin_dir} " in line]
+    for _ in mounted:
+        subprocess.run(["umount", pin_dir], check=True)
+    assert len(mounted) == 1
 
 
 def test_ordinary_folder_is_no_bpffs(tmp_path):

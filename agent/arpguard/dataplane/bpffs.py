@@ -37,7 +37,7 @@ def prepare(pin_dir: Path) -> None:
         if not is_bpffs(_existing(pin_dir)):
             mount_point = Path("/sys/fs/bpf") if Path("/sys/fs/bpf") in (pin_dir, *pin_dir.parents) else pin_dir
             mount_point.mkdir(parents=True, exist_ok=True)
-            _mount_bpffs(mount_point)
+            _mount_once(mount_point)
         pin_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         _make_private(pin_dir)
     except OSError as error:
@@ -59,6 +59,14 @@ def _make_private(pin_dir: Path) -> None:
 
 def _existing(path: Path) -> Path:
     return next(candidate for candidate in (path, *path.parents) if candidate.exists())
+
+
+def _mount_once(mount_point: Path) -> None:
+    """Two processes that find no bpffs at the same time must not mount theirs over the other's pins."""
+    with _opened(mount_point) as fd:
+        fcntl.flock(fd.number, fcntl.LOCK_EX)
+        if not is_bpffs(mount_point):
+            _mount_bpffs(mount_point)
 
 
 def _mount_bpffs(mount_point: Path) -> None:
