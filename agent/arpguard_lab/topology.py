@@ -26,6 +26,7 @@ from typing import Self, TypeVar
 from arpguard.addresses import Address, MacAddress
 from arpguard.dataplane.neighboursocket import NeighbourSocket
 from arpguard.errors import DataPlaneError
+from arpguard_lab.interrupts import put_off
 from arpguard_lab.netns import Netns
 from arpguard_lab.patience import Patience
 
@@ -118,7 +119,7 @@ class HostProcess(ABC):
     def start(self) -> None:
         """Starts it and does not wait; see `wait_for`."""
         self.log.write_bytes(b"")
-        with self.log.open("ab") as log:
+        with self.log.open("ab") as log, put_off():
             self._process = subprocess.Popen(  # noqa: S603 - our own command line
                 [*self.host.netns.prefix(), *self.words()],
                 stdin=subprocess.DEVNULL,

@@ -20,6 +20,7 @@ from arpguard_lab.cluster import objects
 from arpguard_lab.cluster.kubeapi import Control, KubeApi, connect_directly
 from arpguard_lab.cluster.servers import ApiUnderTest, Fault
 from arpguard_lab.cluster.topology import API_ADDRESS, API_PORT, KubeLab
+from arpguard_lab.interrupts import put_off
 from arpguard_lab.oracle import LeaseWrite
 from arpguard_lab.topology import Host
 
@@ -72,7 +73,7 @@ class Double(ApiUnderTest):
             words += ["--client", f"{host.name}={self.home}/{objects.ACCOUNT}"]
 
         (folder / "kubeconfigs").mkdir(exist_ok=True)
-        with self._log.open("ab") as log:
+        with self._log.open("ab") as log, put_off():
             self._process = subprocess.Popen(  # noqa: S603 - our own program
                 [*self.lab.api.prefix(), *words],
                 stdin=subprocess.DEVNULL,
