@@ -29,5 +29,5 @@ def put_off() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-        for number in came:
-            signal.raise_signal(number)
+        for arrived in came:
+            signal.raise_signal(arrived)
