@@ -3,8 +3,9 @@
 One node asks for each VIP: of those that have a link in its subnet and do not own it, the one that rendezvous hashing
 prefers; the owner, if no other node has such a link. Each node goes through all VIPs at an even pace, and asks for its
 share of them. An unexpected answer counts when `CONFIRMATIONS` questions in a row, `AGAIN_NS` apart, got the same: a
-VIP may be moving, and a frame may be lost. For a host outside two are enough: it cannot be the next owner. Times are
-CLOCK_BOOTTIME nanoseconds.
+VIP may be moving, and a frame may be lost. For a host outside two are enough: it cannot be the next owner. If it is the
+only one that answers, it may still be the owner, whose MAC changed while it could not publish that: then questions go
+on until such an owner's lease is over. Times are CLOCK_BOOTTIME nanoseconds.
 """
 
 from bisect import bisect_right
@@ -28,6 +29,7 @@ from arpguard.wire.ndp import NdType
 
 CONFIRMATIONS = 3
 OF_STRANGERS = 2
+OF_LONE_STRANGERS = 5  # longer than a lease by default
 AGAIN_NS = 3 * NS_PER_S // 2
 CONFIRM_NS = 8 * NS_PER_S  # what is left of the period for the last VIP of a round
 CATCH_UP_NS = 3 * NS_PER_S  # what a pause longer than this has left out is not made up for
@@ -187,7 +189,10 @@ class Answerer:
 
 @dataclass(frozen=True, slots=True)
 class Audited:
-    """What a request for a VIP found. `count`: how many requests in a row found the same."""
+    """What a request for a VIP found. `count`: how many requests in a row found the same.
+
+    `seen_ns`: until when the watch on claims had shown who owns the VIP; None where no claim says that.
+    """
 
     key: EntryKey
     link: str
@@ -196,6 +201,7 @@ class Audited:
     answers: tuple[Answerer, ...]
     asked_ns: int
     count: int = 1
+    seen_ns: int | None = None
 
     @property
     def is_right(self) -> bool:
@@ -205,13 +211,27 @@ class Audited:
     @property
     def is_known(self) -> bool:
         """Whether the result counts: it is right, or enough requests in a row found it."""
-        strange = any(not answer.fits and not answer.claimant.is_node for answer in self.answers)
-        return self.is_right or self.count >= (OF_STRANGERS if strange else CONFIRMATIONS)
+        return self.is_right or self.count >= self.needed
+
+    @property
+    def needed(self) -> int:
+        """How many requests in a row have to find this, if it is not right."""
+        if all(answer.fits or answer.claimant.is_node for answer in self.answers):
+            return CONFIRMATIONS
+        is_alone = self.finding is AuditFinding.ANOTHER and self.answers[0].claimant == OUTSIDE
+        return OF_LONE_STRANGERS if is_alone and self.expected.node else OF_STRANGERS
 
     @property
     def macs(self) -> int:
         """How many MACs answer, including the asking node's own answer, which it does not hear."""
         return len(self.answers) + self.expected.here
+
+    def after(self, last: "Audited") -> "Audited":
+        """The same, with how often it was found in a row. What was heard of the owner before `last` proves nothing."""
+        if not last.is_like(self):
+            return self
+        is_news = self.seen_ns is None or self.seen_ns >= last.asked_ns
+        return replace(self, count=last.count + is_news)
 
     def is_like(self, other: "Audited") -> bool:
         """Whether another request found the same."""
@@ -219,7 +239,14 @@ class Audited:
         return mine == theirs
 
 
-def judge(key: EntryKey, link: str, expected: Expected, heard: Mapping[MacAddress, Claimant], asked_ns: int) -> Audited:
+def judge(
+    key: EntryKey,
+    link: str,
+    expected: Expected,
+    heard: Mapping[MacAddress, Claimant],
+    asked_ns: int,
+    seen_ns: int | None = None,
+) -> Audited:
     """The result of an audit that these hosts answered."""
     answers = tuple(Answerer(mac, heard[mac], expected.fits(mac, heard[mac])) for mac in sorted(heard, key=str))
     if expected.here:
@@ -231,7 +258,7 @@ def judge(key: EntryKey, link: str, expected: Expected, heard: Mapping[MacAddres
         finding = AuditFinding.SEVERAL
     else:
         finding = AuditFinding.OWNER if answers[0].fits else AuditFinding.ANOTHER
-    return Audited(key, link, expected, finding, answers, asked_ns)
+    return Audited(key, link, expected, finding, answers, asked_ns, seen_ns=seen_ns)
 
 
 def replied(key: EntryKey, entry: VipEntry, mode: Mode, mac: MacAddress, time_ns: int) -> Decision:
@@ -277,8 +304,8 @@ class AuditBook:
     def note(self, audited: Audited) -> Audited:
         """Takes in the result of a request. Returns what is known of the VIP now."""
         last = self._suspected.pop(audited.key, None) or self.found.get(audited.key)
-        if last is not None and last.is_like(audited):
-            audited = replace(audited, count=last.count + 1)
+        if last is not None:
+            audited = audited.after(last)
 
         if audited.is_known:
             self.settle(audited)
@@ -289,7 +316,7 @@ class AuditBook:
     def settle(self, audited: Audited) -> None:
         """Makes a result count, however often it was found."""
         self.forget([audited.key])
-        audited = replace(audited, count=max(audited.count, CONFIRMATIONS))
+        audited = replace(audited, count=max(audited.count, audited.needed))
         self.found[audited.key] = audited
         if not audited.is_right:
             self._wrong[audited.key] = audited

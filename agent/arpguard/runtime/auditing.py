@@ -212,7 +212,8 @@ class Auditing:
             expected = self._expected(key, known)
             if expected is None or (key in replies.unasked and len(macs) < 2):
                 continue
-            yield judge(key, question.ifname, expected, {mac: claimants[mac] for mac in macs}, asked_ns)
+            heard = {mac: claimants[mac] for mac in macs}
+            yield judge(key, question.ifname, expected, heard, asked_ns, self._plane.owner_of(key.vip).seen_ns)
 
     def _note(self, audited: Audited) -> None:
         known = self._book.note(audited)

@@ -22,7 +22,7 @@ from arpguard.core.auditing import (
     replied,
 )
 from arpguard.core.claimants import OUTSIDE, Claimant, ClaimantKind
-from arpguard.core.conflicts import KnownOwner
+from arpguard.core.conflicts import GRACE_NS, KnownOwner
 from arpguard.core.decisions import ConflictLog, Report
 from arpguard.core.members import Member
 from arpguard.model import EntryKey, Link, Owner, OwnerKind, Vip, VipEntry
@@ -270,8 +270,8 @@ def test_owner_in_words(expected, who):
 # ---- what was found ----------------------------------------------------------------------------------------------
 
 
-def a_finding(heard=None, vip=VIP, expected=ELSEWHERE, asked_ns=0) -> Audited:
-    return judge(EntryKey(2, vip), "eth0", expected, {} if heard is None else heard, asked_ns)
+def a_finding(heard=None, vip=VIP, expected=ELSEWHERE, asked_ns=0, seen_ns=None) -> Audited:
+    return judge(EntryKey(2, vip), "eth0", expected, {} if heard is None else heard, asked_ns, seen_ns)
 
 
 RIGHT, SILENT = a_finding({M: N1}), a_finding()
@@ -301,13 +301,45 @@ def test_what_is_wrong_counts_when_several_questions_found_the_same():
 
 @pytest.mark.parametrize(
     ("heard", "count"),
-    [({STRANGER: N2}, CONFIRMATIONS), ({STRANGER: OUTSIDE}, 2), ({M: N1, ROUTER: VRRP}, 2), ({M: N1, STRANGER: N2}, 3)],
+    [
+        ({STRANGER: N2}, CONFIRMATIONS),
+        ({M: N1, STRANGER: OUTSIDE}, 2),
+        ({M: N1, ROUTER: VRRP}, 2),
+        ({ROUTER: VRRP}, 2),
+        ({M: N1, STRANGER: N2}, CONFIRMATIONS),
+    ],
     ids=str,
 )
 def test_host_outside_cannot_be_the_next_owner_and_counts_sooner(heard, count):
     book = AuditBook()
 
     assert [book.note(a_finding(heard)).is_known for _ in range(count)] == [*[False] * (count - 1), True]
+
+
+def test_stranger_that_answers_alone_may_be_the_owner_with_a_new_mac_until_its_lease_is_over():
+    book = AuditBook()
+
+    assert [book.note(a_finding(STOLEN)).is_known for _ in range(5)] == [*[False] * 4, True]
+    assert 4 * AGAIN_NS > GRACE_NS
+
+
+def test_host_outside_that_is_not_the_one_that_owns_a_vip_counts_after_two_questions():
+    book, outside = AuditBook(), Expected(mac=M, outside=True)
+
+    assert [book.note(a_finding(STOLEN, expected=outside)).is_known for _ in range(2)] == [False, True]
+
+
+def test_question_adds_up_only_if_the_watch_has_shown_who_owns_the_vip_since_the_last_one():
+    book, times = AuditBook(), [(10, 9), (20, 10), (30, 19), (40, 29), (50, 40)]
+    noted = [book.note(a_finding({M: N1, STRANGER: N2}, asked_ns=asked, seen_ns=seen)) for asked, seen in times]
+
+    assert [(audited.count, audited.is_known) for audited in noted] == [
+        (1, False),
+        (2, False),
+        (2, False),
+        (2, False),
+        (3, True),
+    ]
 
 
 @pytest.mark.parametrize(
