@@ -1,6 +1,5 @@
 """What the scenarios are made of: steps, agents, and questions that the client really sends."""
 
-import json
 import os
 import signal
 import subprocess
@@ -16,6 +15,7 @@ from arpguard.dataplane.neighboursocket import NeighbourSocket
 from arpguard.errors import DataPlaneError
 from arpguard.wire.arp import ArpOp
 from arpguard.wire.ndp import NdType
+from arpguard_lab import questions
 from arpguard_lab.patience import Patience
 from arpguard_lab.progress import waits_for
 from arpguard_lab.topology import NETWORK, NETWORK6, AgentProcess, Host, Lab
@@ -23,7 +23,7 @@ from arpguard_lab.topology import NETWORK, NETWORK6, AgentProcess, Host, Lab
 VIP = IPv4Address(f"{NETWORK}.50")
 ASK_WAIT_S = 0.1
 LATE_S = 2.0  # how late an answer may be: the programs that send answers may have to wait for a CPU
-_POLL_S = 0.02
+_POLL_S, _SELDOM_S = 0.02, 0.1
 _PATIENCE_S = 10.0
 _NOBODY = {4: IPv4Address(f"{NETWORK}.99"), 6: IPv6Address(f"{NETWORK6}::99")}
 
@@ -235,10 +235,9 @@ class Bench:
 
     def decided(self, agent: AgentProcess, vip: Address, how: str) -> dict[str, int]:
         """What the counters of a node say that it did about a VIP (`enforced`), or would have done (`observed`)."""
-        document = json.loads(self.arpguard(agent.host, "vips", str(vip), "-o", "json", "--address", agent.api))
         counts = {
             count["reason"].removeprefix("REASON_").lower(): int(count[how])
-            for row in document["vips"]
+            for row in questions.vips(agent, vip)
             for count in row["reasons"]
         }
         return {reason: count for reason, count in counts.items() if count}
@@ -264,13 +263,16 @@ def owned_by(owner: str, *vips: Address, mode: str = "enforce", interfaces: str 
 
 
 def until(condition: Callable[[], object], limit_s: float, what: str) -> float:
-    """Waits until a condition holds, and says how many seconds that took; DataPlaneError when patience is over."""
+    """Waits until a condition holds, and says how many seconds that took; DataPlaneError when patience is over.
+
+    The longer it waits, the more seldom it looks: what is late is found a twentieth later.
+    """
     began, patience = time.monotonic(), Patience(limit_s)
     waits_for(what)
     while not condition():
         if patience.is_over:
             raise DataPlaneError(f"did not happen within {limit_s:g} s: {what}")
-        time.sleep(_POLL_S)
+        time.sleep(min(max(_POLL_S, (time.monotonic() - began) / 20), _SELDOM_S))
     return time.monotonic() - began
 
 

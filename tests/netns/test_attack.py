@@ -4,7 +4,6 @@ A real agent that follows an API server. The attacker sends from the client's en
 veth of the node, with whatever MAC addresses it likes.
 """
 
-import json
 import random
 import re
 import signal
@@ -22,6 +21,7 @@ from arpguard.dataplane.neighboursocket import NeighbourSocket
 from arpguard.runtime.conflicts import FIRST_PER_S, LINES_PER_S
 from arpguard.wire.arp import ArpOp, ArpPacket, build_frame
 from arpguard.wire.ndp import build_solicitation, build_unsolicited_advertisement
+from arpguard_lab import questions
 from arpguard_lab.apiserver import resources
 from arpguard_lab.apiserver.embedded import Embedded
 from arpguard_lab.cluster import objects
@@ -207,11 +207,7 @@ def test_one_true_claim_is_told_in_the_middle_of_a_storm(pair, agent, events):
     noise, vip = VIPS[:-1] + VIPS6[:-1], VIPS[-1]
     storm(pair, noise, seed=3, midway=claims_of(vip, TRUE)[0])
 
-    def listed() -> list[dict]:
-        words = ("conflicts", "--vip", str(vip), "-o", "json", "--address", agent.api)
-        return json.loads(arpguard(*words).stdout).get("conflicts", [])
-
-    until(lambda: [each["mac"] for each in listed()] == [str(TRUE)], START_S, "the list")
+    until(lambda: [each["mac"] for each in questions.conflicts(agent, vip)] == [str(TRUE)], START_S, "the list")
     until(lambda: [line for line in logged(agent) if f"vip={vip} " in line and str(TRUE) in line], START_S, "the log")
     until(lambda: [each for each in events("VIPConflict") if f"{TRUE} claims {vip} " in each["note"]], START_S, "Event")
 
@@ -242,11 +238,10 @@ def test_pod_reaches_nobody_with_a_claim_and_is_reported(pair, pod, agent):
     for frame in claims_of(vip, TRUE)[:4]:
         pod.send(frame)
 
-    def listed() -> list[dict]:
-        words = ("conflicts", "--vip", str(vip), "--link", "pod0", "-o", "json", "--address", agent.api)
-        return json.loads(arpguard(*words).stdout).get("conflicts", [])
+    def listed() -> set[str]:
+        return {each["mac"] for each in questions.conflicts(agent, vip, "pod0")}
 
-    until(lambda: str(TRUE) in {each["mac"] for each in listed()}, START_S, "reported on its veth")
+    until(lambda: str(TRUE) in listed(), START_S, "reported on its veth")
     with a_wire(pair.client) as wire:
         heard = wire.exchange([wire.request(vip)], pair.node.address)
     assert {packet.sha for frame in heard if (packet := arp_of(frame)) and packet.spa == vip} == {OWN}

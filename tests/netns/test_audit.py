@@ -1,6 +1,5 @@
 """The audit on the wire: real agents, real kernels, and a rogue that answers those who ask and announces nothing."""
 
-import json
 import re
 import time
 import urllib.request
@@ -10,6 +9,7 @@ from ipaddress import ip_address
 import pytest
 
 from arpguard.addresses import Address, MacAddress
+from arpguard_lab import questions
 from arpguard_lab.cluster.bench import KubeBench, vip, vip6
 from arpguard_lab.cluster.scene import a_bench
 from arpguard_lab.cluster.topology import KubeLab
@@ -53,8 +53,7 @@ def on(bench: KubeBench, host: Host, *words: str) -> "tuple[int, str]":
 
 def audits(bench: KubeBench) -> list[dict]:
     """What all nodes found."""
-    found = (json.loads(on(bench, host, "audit", "-o", "json")[1]) for host in bench.nodes)
-    return [audit for answer in found for audit in answer.get("audits", [])]
+    return [audit for host in bench.nodes for audit in questions.audits(bench.agent(host))]
 
 
 def findings(bench: KubeBench) -> dict[str, str]:
@@ -107,7 +106,7 @@ def test_silent_rogues_are_found_on_every_vip_within_the_period_and_each_is_name
                 if text.startswith(f"audit: {ROGUE} (a host outside the cluster) answers for ")
             ]
             assert [text for text in problems if text.startswith(f"audit: {SECOND} (VRRP router 7) answers for ")]
-            listed = {claim["mac"] for claim in json.loads(on(bench, host, "conflicts", "-o", "json")[1])["conflicts"]}
+            listed = {claim["mac"] for claim in questions.conflicts(bench.agent(host))}
             assert listed == {str(ROGUE), str(SECOND)}
             assert {value for _, value in metric(host, "vip_answers")} == {"3.0"}
         notes = [event["note"] for event in bench.events("Service", "web") if event["reason"] == "VIPAnsweredByOthers"]
@@ -188,8 +187,7 @@ def test_owner_that_is_alone_asks_who_else_answers(alone):
     pair, agent = alone
 
     def listed() -> dict[str, str]:
-        text = pair.arpguard("audit", "-o", "json", "--address", agent.api).stdout
-        found = {audit["vip"]: audit["finding"] for audit in json.loads(text).get("audits", [])}
+        found = {audit["vip"]: audit["finding"] for audit in questions.audits(agent)}
         return {vip: finding for vip, finding in found.items() if vip != str(ASTRAY)}
 
     until(lambda: listed() == dict.fromkeys(map(str, ALONE), "FINDING_OWNER"), PERIOD_S + SLOW_S)
@@ -207,10 +205,8 @@ def test_vip_in_no_subnet_is_a_problem_until_a_route_says_that_it_is_meant(alone
     pair, agent = alone
 
     def is_told() -> bool:
-        text = pair.arpguard("status", "-o", "json", "--address", agent.api).stdout
-        return any(
-            problem.startswith(f"audit: {ASTRAY}: not in the subnet") for problem in json.loads(text)["problems"]
-        )
+        problems = questions.status(agent)["problems"]
+        return any(problem.startswith(f"audit: {ASTRAY}: not in the subnet") for problem in problems)
 
     until(is_told, PERIOD_S + SLOW_S)
     done = pair.arpguard("audit", str(ASTRAY), "--address", agent.api)

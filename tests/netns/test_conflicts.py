@@ -19,6 +19,7 @@ from arpguard.kube.claims import lease_name
 from arpguard.units import NS_PER_S
 from arpguard.wire.arp import ArpOp, ArpPacket, build_frame
 from arpguard.wire.ndp import build_dad_solicitation, build_solicitation, build_unsolicited_advertisement
+from arpguard_lab import questions
 from arpguard_lab.apiserver import resources
 from arpguard_lab.apiserver.embedded import Embedded
 from arpguard_lab.apiserver.faults import Delay
@@ -130,11 +131,6 @@ def defences(socket: NeighbourSocket, vip: Address, wait_s: float) -> list[Heard
     return found
 
 
-def conflicts(pair: Pair, agent: KubeAgent, vip: Address, *words: str) -> list[dict]:
-    found = pair.arpguard("conflicts", "--vip", str(vip), "-o", "json", *words, "--address", agent.api)
-    return json.loads(found.stdout).get("conflicts", [])
-
-
 def page(pair: Pair, agent: KubeAgent, vip: Address) -> str:
     return pair.arpguard("conflicts", "--vip", str(vip), "--address", agent.api).stdout
 
@@ -152,8 +148,8 @@ def test_c7_c8_n31_host_outside_is_reported_and_defended_against_once(pair, agen
     socket.send(announcement(vip, STRANGER))
     assert defences(socket, vip, 0.5) == [], "one in 10 s"
 
-    until(lambda: len(conflicts(pair, agent, vip)) == 1, ANSWER_S)
-    (found,) = conflicts(pair, agent, vip)
+    until(lambda: len(questions.conflicts(agent, vip)) == 1, ANSWER_S)
+    (found,) = questions.conflicts(agent, vip)
     assert (found["mac"], found["claimant"]["kind"], found["dropped"]) == (str(STRANGER), "KIND_OUTSIDE", True)
     assert found["firstTime"] <= found["lastTime"]
     until(lambda: [event for event in api("VIPConflict") if f"claims {vip} on eth0" in event["note"]], ANSWER_S)
@@ -165,7 +161,8 @@ def test_virtual_router_is_named(pair, agent, socket, family):
     socket.send(announcement(vip, VRRP6 if family == 6 else VRRP4))
 
     until(lambda: "VRRP router 51" in page(pair, agent, vip), ANSWER_S)
-    (found,) = conflicts(pair, agent, vip, "--claimant", "vrrp_router")
+    words = ("conflicts", "--vip", str(vip), "--claimant", "vrrp_router", "-o", "json", "--address", agent.api)
+    (found,) = json.loads(pair.arpguard(*words).stdout)["conflicts"]
     assert (found["claimant"]["kind"], found["claimant"]["router"]) == ("KIND_VRRP_ROUTER", 51)
 
 
@@ -179,10 +176,10 @@ def test_c11_node_without_an_agent_is_a_split_brain_and_not_defended_against(pai
     began = time.monotonic()
     socket.send(announcement(vip, CLIENT_MAC))
     assert defences(socket, vip, GRACE_S / 2) == []
-    told = conflicts(pair, agent, vip)
+    told = questions.conflicts(agent, vip)
     assert told == [] or time.monotonic() - began > GRACE_S, "it might have been a VIP that moves"
-    until(lambda: conflicts(pair, agent, vip), END_S)
-    (found,) = conflicts(pair, agent, vip)
+    until(lambda: questions.conflicts(agent, vip), END_S)
+    (found,) = questions.conflicts(agent, vip)
 
     claimant = found["claimant"]
     assert (claimant["kind"], claimant["node"]) == ("KIND_CLUSTER_NODE_WITHOUT_AGENT", "node-2")
@@ -203,8 +200,8 @@ def test_c10_n22_question_in_the_name_of_a_vip_is_a_conflict_and_not_answered(pa
     heard = defences(socket, vip, 1.0)
 
     assert len(heard) == ANNOUNCED[family], "the defence, and no reply"
-    until(lambda: conflicts(pair, agent, vip), ANSWER_S)
-    assert conflicts(pair, agent, vip)[0]["mac"] == str(STRANGER)
+    until(lambda: questions.conflicts(agent, vip), ANSWER_S)
+    assert questions.conflicts(agent, vip)[0]["mac"] == str(STRANGER)
 
 
 # ---- before a VIP is taken -----------------------------------------------------------------------------------------
@@ -301,7 +298,7 @@ def test_claims_that_are_dropped_leave_the_nodes_own_neighbour_table_right(pair,
         for frame in _frames(vip, STRANGER):
             socket.send(frame)
     until(lambda: neighbour(pair, FREE[family]) == str(STRANGER), ANSWER_S, "the frames move an entry")
-    until(lambda: conflicts(pair, agent, PINNED[family]), ANSWER_S)
+    until(lambda: questions.conflicts(agent, PINNED[family]), ANSWER_S)
 
     assert neighbour(pair, PINNED[family]) == str(OWNER)
 

@@ -1,14 +1,15 @@
 """VIPs that follow the real keepalived of their node: who answers while it is master, backup, at fault, or gone."""
 
-import json
 import os
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from arpguard.addresses import MacAddress
+from arpguard_lab import questions
 from arpguard_lab.peers.programs import Keepalived, find, holds
 from arpguard_lab.topology import AgentProcess, Host
 from support.netns.agents import hung, said
@@ -61,15 +62,14 @@ def agent(pair) -> Iterator[AgentProcess]:
     made.fifo.unlink(missing_ok=True)
 
 
-def shown(pair: Pair, agent: AgentProcess) -> tuple[str, str]:
+def shown(agent: AgentProcess) -> tuple[str, str]:
     """Kind and owner, as `vips` has them."""
-    found = pair.arpguard("vips", str(VIP), "-o", "json", "--address", agent.api)
-    (vip,) = json.loads(found.stdout)["vips"]
+    (vip,) = questions.vips(agent, VIP)
     return vip["kind"].removeprefix("KIND_"), vip["owner"]
 
 
-def problems(pair: Pair, agent: AgentProcess) -> str:
-    return " ".join(pair.arpguard("status", "--address", agent.api).stdout.split())
+def problems(agent: AgentProcess) -> str:
+    return " ".join(questions.status(agent)["problems"])
 
 
 def answered(wire: Wire) -> bool:
@@ -77,9 +77,9 @@ def answered(wire: Wire) -> bool:
     return bool(heard)
 
 
-def until_shown(pair: Pair, agent: AgentProcess, kind: str, state: str) -> None:
+def until_shown(agent: AgentProcess, kind: str, state: str) -> None:
     expected = (kind, f"keepalived lab ({state})")
-    until(lambda: shown(pair, agent) == expected, TAKEOVER_S, f"{expected}, not {shown(pair, agent)}")
+    until(lambda: shown(agent) == expected, TAKEOVER_S, f"{expected}, not {shown(agent)}")
 
 
 def track(config: Path, gate: Path) -> None:
@@ -96,60 +96,60 @@ def track(config: Path, gate: Path) -> None:
 
 
 def test_the_node_answers_while_its_keepalived_is_master(pair, wire, begin, agent):
-    assert "the state of lab is unknown" in problems(pair, agent)
+    assert "the state of lab is unknown" in problems(agent)
     begin(pair.node)
-    until_shown(pair, agent, "DELEGATED", "MASTER")
+    until_shown(agent, "DELEGATED", "MASTER")
     assert wire.who(VIP, VIP) == [M]
-    assert "lab" not in problems(pair, agent)
+    assert "lab" not in problems(agent)
 
     other = begin(pair.client, priority=110)
     until(other.holds, TAKEOVER_S)
-    until_shown(pair, agent, "FOREIGN", "BACKUP")
+    until_shown(agent, "FOREIGN", "BACKUP")
     pair.node.bind(VIP, "eth0")  # as if keepalived had left it there
     assert not answered(wire)
     pair.node.unbind(VIP, "eth0")
 
     other.kill(signal.SIGTERM)
-    until_shown(pair, agent, "DELEGATED", "MASTER")
+    until_shown(agent, "DELEGATED", "MASTER")
     assert wire.who(VIP, VIP) == [M]
 
 
 def test_the_node_is_silent_while_its_keepalived_is_at_fault(pair, begin, agent):
     begin(pair.node)
-    until_shown(pair, agent, "DELEGATED", "MASTER")
+    until_shown(agent, "DELEGATED", "MASTER")
     pair.client.netns.batch(["link set eth0 down"])
-    until_shown(pair, agent, "FOREIGN", "FAULT")
+    until_shown(agent, "FOREIGN", "FAULT")
     pair.client.netns.batch(["link set eth0 up"])
-    until_shown(pair, agent, "DELEGATED", "MASTER")
+    until_shown(agent, "DELEGATED", "MASTER")
 
 
 def test_the_node_is_silent_when_its_keepalived_stops(pair, wire, begin, agent):
     daemon = begin(pair.node)
-    until_shown(pair, agent, "DELEGATED", "MASTER")
+    until_shown(agent, "DELEGATED", "MASTER")
     daemon.kill(signal.SIGTERM)
-    until_shown(pair, agent, "FOREIGN", "unknown")
-    assert "keepalived is not running" in problems(pair, agent)
+    until_shown(agent, "FOREIGN", "unknown")
+    assert "keepalived is not running" in problems(agent)
 
 
 def test_the_node_is_silent_when_its_keepalived_is_killed_and_leaves_the_address(pair, wire, begin, agent):
     daemon = begin(pair.node)
-    until_shown(pair, agent, "DELEGATED", "MASTER")
+    until_shown(agent, "DELEGATED", "MASTER")
     daemon.kill(signal.SIGKILL)
     until(lambda: not answered(wire), what="silence")
     assert holds(pair.node, VIP)
-    assert shown(pair, agent) == ("FOREIGN", "keepalived lab (unknown)")
+    assert shown(agent) == ("FOREIGN", "keepalived lab (unknown)")
 
     daemon.start()
-    until_shown(pair, agent, "DELEGATED", "MASTER")
+    until_shown(agent, "DELEGATED", "MASTER")
 
 
 def test_a_killed_child_that_keepalived_starts_again_counts_from_its_first_word(pair, begin, agent):
     begin(pair.node)
-    until_shown(pair, agent, "DELEGATED", "MASTER")
+    until_shown(agent, "DELEGATED", "MASTER")
     before = said(agent, "state=backup")
     os.kill(int((pair.folder / "node-1-keepalived.vrrp_pid").read_text()), signal.SIGKILL)
     until(lambda: said(agent, "state=backup") > before, what="its new child begins as backup")
-    until_shown(pair, agent, "DELEGATED", "MASTER")
+    until_shown(agent, "DELEGATED", "MASTER")
 
 
 # ---- what the agent cannot have seen ---------------------------------------------------------------------------------
@@ -157,60 +157,60 @@ def test_a_killed_child_that_keepalived_starts_again_counts_from_its_first_word(
 
 def test_an_agent_that_starts_again_knows_what_keepalived_said_before(pair, wire, begin, agent):
     begin(pair.node)
-    until_shown(pair, agent, "DELEGATED", "MASTER")
+    until_shown(agent, "DELEGATED", "MASTER")
     agent.kill(signal.SIGKILL)
     assert wire.who(VIP, VIP) == [M]
     agent.start()
     agent.wait_for()
     assert wire.who(VIP, VIP) == [M]
-    assert shown(pair, agent) == ("DELEGATED", "keepalived lab (MASTER)")
+    assert shown(agent) == ("DELEGATED", "keepalived lab (MASTER)")
     assert "state=unknown" not in agent.said()
 
 
 def test_an_agent_that_starts_again_hears_what_keepalived_said_meanwhile(pair, wire, begin, agent):
     begin(pair.node)
-    until_shown(pair, agent, "DELEGATED", "MASTER")
+    until_shown(agent, "DELEGATED", "MASTER")
     agent.kill(signal.SIGKILL)
     other = begin(pair.client, priority=110)
     until(lambda: other.holds() and not holds(pair.node, VIP), TAKEOVER_S)
     agent.start()
     agent.wait_for()
-    assert shown(pair, agent) == ("FOREIGN", "keepalived lab (BACKUP)")
+    assert shown(agent) == ("FOREIGN", "keepalived lab (BACKUP)")
 
 
 def test_an_agent_that_starts_again_believes_nothing_of_a_keepalived_that_died_meanwhile(pair, wire, begin, agent):
     daemon = begin(pair.node)
-    until_shown(pair, agent, "DELEGATED", "MASTER")
+    until_shown(agent, "DELEGATED", "MASTER")
     agent.kill(signal.SIGKILL)
     daemon.kill(signal.SIGKILL)
     assert holds(pair.node, VIP)
     agent.start()
     agent.wait_for()
     assert not answered(wire)
-    assert shown(pair, agent) == ("FOREIGN", "keepalived lab (unknown)")
+    assert shown(agent) == ("FOREIGN", "keepalived lab (unknown)")
 
 
 def test_an_agent_that_stood_still_while_keepalived_was_replaced_hears_the_new_one(pair, begin, agent):
     daemon = begin(pair.node)
-    until_shown(pair, agent, "DELEGATED", "MASTER")
+    until_shown(agent, "DELEGATED", "MASTER")
     with hung(agent):
         daemon.kill(signal.SIGKILL)
         other = begin(pair.client, priority=110)
         until(other.holds, TAKEOVER_S)
         daemon.start()
         daemon.wait_for("Entering BACKUP STATE")
-    until_shown(pair, agent, "FOREIGN", "BACKUP")
+    until_shown(agent, "FOREIGN", "BACKUP")
 
 
 def test_after_a_reload_keepalived_says_its_state_again(pair, begin, agent):
     daemon = begin(pair.node)
-    until_shown(pair, agent, "DELEGATED", "MASTER")
+    until_shown(agent, "DELEGATED", "MASTER")
     agent.kill(signal.SIGKILL)  # so that what was said before the reload is lost
     os.kill(daemon.pid, signal.SIGHUP)
     until(lambda: "Reload finished" in daemon.said() or "Reloading" in daemon.said(), what="the reload")
     agent.start()
     agent.wait_for()
-    until_shown(pair, agent, "DELEGATED", "MASTER")
+    until_shown(agent, "DELEGATED", "MASTER")
 
 
 def test_one_with_a_script_to_track_counts_from_its_first_word_when_it_starts_again(pair, begin, agent):
@@ -221,7 +221,7 @@ def test_one_with_a_script_to_track_counts_from_its_first_word_when_it_starts_ag
     track(pair.folder / "node-1-keepalived.conf", gate)
     daemon.kill(signal.SIGKILL)
     daemon.start()
-    until_shown(pair, agent, "DELEGATED", "MASTER")
+    until_shown(agent, "DELEGATED", "MASTER")
 
     gate.unlink()
     agent.kill(signal.SIGKILL)  # its file says MASTER
@@ -231,21 +231,23 @@ def test_one_with_a_script_to_track_counts_from_its_first_word_when_it_starts_ag
     until(waits.exists, what="the script of the new keepalived")
     agent.start()
     agent.wait_for()
+    until(lambda: "keepalived is running but has not reported this instance" in problems(agent))
     for _ in range(10):
-        assert shown(pair, agent) == ("FOREIGN", "keepalived lab (unknown)")
-        assert "keepalived is running but has not reported this instance" in problems(pair, agent)
+        assert shown(agent) == ("FOREIGN", "keepalived lab (unknown)")
+        assert "keepalived is running but has not reported this instance" in problems(agent)
+        time.sleep(0.1)
     gate.touch()
-    until_shown(pair, agent, "DELEGATED", "MASTER")
+    until_shown(agent, "DELEGATED", "MASTER")
 
 
 def test_an_instance_that_a_reload_removes_is_no_longer_followed(pair, begin, agent):
     daemon = begin(pair.node)
-    until_shown(pair, agent, "DELEGATED", "MASTER")
+    until_shown(agent, "DELEGATED", "MASTER")
     config = pair.folder / "node-1-keepalived.conf"
     text = config.read_text().replace("vrrp_instance lab", "vrrp_instance other")
     config.write_text(text.replace("virtual_router_id 51", "virtual_router_id 53"))
     os.kill(daemon.pid, signal.SIGHUP)
-    until_shown(pair, agent, "FOREIGN", "FAULT")  # keepalived's word for it
+    until_shown(agent, "FOREIGN", "FAULT")  # keepalived's word for it
 
 
 # ---- what is wrong ---------------------------------------------------------------------------------------------------
@@ -253,36 +255,36 @@ def test_an_instance_that_a_reload_removes_is_no_longer_followed(pair, begin, ag
 
 def test_lines_that_another_program_takes_are_missed(pair, begin, agent):
     begin(pair.node)
-    until_shown(pair, agent, "DELEGATED", "MASTER")
+    until_shown(agent, "DELEGATED", "MASTER")
     thief = os.open(agent.fifo, os.O_RDONLY | os.O_NONBLOCK)
     try:
         assert b"MASTER" in os.read(thief, 65536)
-        until_shown(pair, agent, "FOREIGN", "unknown")
-        assert "another program reads" in problems(pair, agent)
+        until_shown(agent, "FOREIGN", "unknown")
+        assert "another program reads" in problems(agent)
     finally:
         os.close(thief)
 
 
 def test_two_masters_are_reported_as_a_split_that_is_not_arpguards_to_decide(pair, begin, agent):
     begin(pair.node)
-    until_shown(pair, agent, "DELEGATED", "MASTER")
+    until_shown(agent, "DELEGATED", "MASTER")
     other = begin(pair.client, router_id=52)  # neither listens to the other
     until(other.holds, TAKEOVER_S)
     pair.arpguard("audit", str(VIP), "--address", agent.api)
-    until(lambda: "two routers are MASTER" in problems(pair, agent), what="the split in the status")
-    assert f"{pair.client.mac} answers for {VIP} too" in problems(pair, agent)
-    assert "arpguard does not choose between them" in problems(pair, agent)
+    until(lambda: "two routers are MASTER" in problems(agent), what="the split in the status")
+    assert f"{pair.client.mac} answers for {VIP} too" in problems(agent)
+    assert "arpguard does not choose between them" in problems(agent)
 
 
 def test_a_fifo_that_others_may_write_to_is_not_believed(pair, begin, agent):
     begin(pair.node)
-    until_shown(pair, agent, "DELEGATED", "MASTER")
+    until_shown(agent, "DELEGATED", "MASTER")
     agent.kill(signal.SIGTERM)
     Path(agent.fifo).chmod(0o666)
     agent.start()
     agent.wait_for()
-    assert shown(pair, agent) == ("FOREIGN", "keepalived lab (unknown)")
-    assert "users other than root may write to" in problems(pair, agent)
+    assert shown(agent) == ("FOREIGN", "keepalived lab (unknown)")
+    assert "users other than root may write to" in problems(agent)
 
 
 def test_explain_says_what_keepalived_said(pair, begin, agent):
@@ -291,5 +293,5 @@ def test_explain_says_what_keepalived_said(pair, begin, agent):
 
     assert "it is not known whether lab is MASTER on node-1" in explained()
     begin(pair.node)
-    until_shown(pair, agent, "DELEGATED", "MASTER")
+    until_shown(agent, "DELEGATED", "MASTER")
     assert "keepalived runs on node-1 and says that lab is MASTER" in explained()

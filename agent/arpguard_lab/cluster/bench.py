@@ -1,9 +1,6 @@
 """What the scenarios with Kubernetes are made of: agents, objects, questions, and a watch over the wire."""
 
-import json
 import signal
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -15,6 +12,7 @@ from arpguard.addresses import Address, MacAddress
 from arpguard.dataplane.neighboursocket import build_question
 from arpguard.errors import DataPlaneError
 from arpguard.units import NS_PER_MS
+from arpguard_lab import questions
 from arpguard_lab.asking import ALL_ADDRESSES, INTERVAL_S, Stream
 from arpguard_lab.bench import Step, judged, until
 from arpguard_lab.capture import Capture, Said
@@ -453,23 +451,11 @@ class KubeBench:
 
     def status(self, host: Host) -> Json:
         """`arpguard status` of a node."""
-        found: Json = self._arpguard(host, "status")
-        return found
+        return questions.status(self.agent(host))
 
     def audit(self, host: Host, address: Address) -> list[Json]:
         """What `arpguard audit ADDRESS` of a node finds on each link: who answers now, and whether that is right."""
-        found: list[Json] = self._arpguard(host, "audit", str(address))["audits"]
-        return found
-
-    def _arpguard(self, host: Host, *command: str) -> Any:
-        words = ["-m", "arpguard", *command, "-o", "json", "--address", self.agent(host).api]
-        done = subprocess.run(  # noqa: S603 - our own program, which exits 1 when there are problems
-            [*host.netns.prefix(), sys.executable, *words], capture_output=True, text=True, check=False
-        )
-        try:
-            return json.loads(done.stdout)
-        except ValueError:
-            raise DataPlaneError(f"`arpguard {command[0]}` failed on {host.name}: {done.stderr.strip()}") from None
+        return questions.audits(self.agent(host), address)
 
     def events(self, kind: str, name: str) -> list[Json]:
         """The Events about an object, wherever they are kept."""
