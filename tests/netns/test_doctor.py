@@ -417,10 +417,12 @@ def test_page_has_every_check_as_the_code_has_it():
 
 
 def test_the_lab_shows_each_trap_before_and_after():
-    """In a process of its own: the names of a lab's namespaces are by process."""
+    """In a process of its own: the names of a lab's namespaces are by process. The scenario runs in that, too, or all
+    traps were shown."""
     code = (
-        "from arpguard_lab import traps; from arpguard.cli.main import main\n"
+        "from arpguard_lab import runner, traps; from arpguard.cli.main import main\n"
         "traps.TRAPS = [trap for trap in traps.TRAPS if trap.check in ('takeovers', 'can-reach')]\n"
+        "runner.side_by_side = lambda plays, at_once: (step for play in plays.values() for step in play())\n"
         "main(['lab', '--nodes', '2', '--scenario', 'doctor'])\n"
     )
     wide = {**os.environ, "COLUMNS": "300"}
@@ -431,3 +433,6 @@ def test_the_lab_shows_each_trap_before_and_after():
     assert (done.returncode, done.stderr) == (0, "")
     assert "TRAP SAID EXPECTED" in lines
     assert any(line == "takeovers: drop_gratuitous_arp 1 bad, then ok bad, then ok ok" for line in lines)
+    assert sum(line.endswith(" ok ok") for line in lines) == sum(
+        trap.check in ("takeovers", "can-reach") for trap in TRAPS
+    )
