@@ -55,7 +55,7 @@ class _Record:
 
 def measure(*, quick: bool = False) -> Section:
     """An hour; `quick`: some seconds."""
-    seconds, window_s = (6, 3) if quick else (SECONDS, WINDOW_S)
+    seconds, window_s = (4, 2) if quick else (SECONDS, WINDOW_S)
     record = _Record()
     with a_lab(3) as lab, a_bench(lab, "busy", lease=LEASE) as bench:
         until_all_publish(bench)

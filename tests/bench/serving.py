@@ -124,7 +124,7 @@ class Api:
 
 def measure(*, quick: bool) -> Section:
     """The section."""
-    rounds, seconds, count = (1, 1, 200_000) if quick else (3, 8, 1_000_000)
+    rounds, seconds, count = (1, 0.5, 200_000) if quick else (3, 8, 1_000_000)
     figures = Figures()
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="arpguard-bench-")))

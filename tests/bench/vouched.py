@@ -86,7 +86,7 @@ def other_cases() -> dict[Case, int]:
 
 def measure(*, quick: bool) -> Section:
     """The section."""
-    repeat, count = (200_000, 3) if quick else (1_000_000, 9)
+    repeat, count = (50_000, 3) if quick else (1_000_000, 9)
     section, cases, others = Section(TITLE), vouch_cases(), other_cases()
     with ExitStack() as stack:
         pin_dir = stack.enter_context(a_pin_dir("vouched"))
