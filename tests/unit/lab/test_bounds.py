@@ -7,6 +7,7 @@ import pytest
 
 from arpguard.addresses import MacAddress
 from arpguard.errors import DataPlaneError
+from arpguard_lab import patience
 from arpguard_lab.cluster import bench as benches
 from arpguard_lab.cluster import scenarios
 from arpguard_lab.cluster.bench import KubeBench
@@ -48,8 +49,9 @@ def a_bench(clock: Clock, answers) -> KubeBench:
 @pytest.fixture
 def clock(monkeypatch) -> Clock:
     clock = Clock(LIMIT_S * 0.9)
-    for module in (benches, scenarios):
+    for module in (benches, scenarios, patience):
         monkeypatch.setattr(module, "time", clock)
+    monkeypatch.setattr(patience, "_without_cpu_s", lambda: 0.0)
     return clock
 
 
