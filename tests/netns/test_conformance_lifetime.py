@@ -207,6 +207,23 @@ def test_e8_a_program_that_was_taken_off_is_put_back_within_a_second(pair, agent
     )
 
 
+@pytest.mark.tcx
+def test_e8_a_program_that_the_kernel_lets_go_of_late_is_put_back_then_and_counts(pair, agent, wire):
+    """As long as anything holds the link, its program runs, and the kernel attaches it to nothing else there."""
+    repairs = said(agent, "drift: another program detached the guard's programs")
+    pin = agent.pin_dir / "links" / f"{pair.ifindex()}-tc_ingress"
+    with syscall.obj_get(str(pin)):
+        pin.unlink()
+        until(lambda: said(agent, r"problem: eth0: cannot attach .*\(File exists\)"))
+        assert guarded(wire)
+    until(pin.exists, REPAIR_S)
+    assert guarded(wire)
+    until(
+        lambda: said(agent, "drift: another program detached the guard's programs") == repairs + 1,
+        what="the log says so",
+    )
+
+
 def test_e8_an_interface_that_is_made_anew_is_guarded_within_a_second(pair, agent):
     pair.node.netns.batch(["link del eth0"])
     until(lambda: said(agent, "problem: interfaces: eth0: there is no such interface"), REPAIR_S)

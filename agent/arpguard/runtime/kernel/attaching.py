@@ -44,7 +44,10 @@ class Attaching:
         # Not earlier: where attaching fails, the old programs stay.
         await self._detach_others(attached, failed, surroundings)
         self._note_reattached(attached)
-        self._attached = attached
+        # What was there where attaching fails: the kernel lets go of an unpinned link some time later, and refuses until
+        # then to attach its program again.
+        there = {key: attachment for key, attachment in self._attached.items() if key[0] in failed}
+        self._attached = there | attached
         self._state.attachments = tuple(attached.values())
         self.alone = not failed
         return problems
