@@ -16,7 +16,7 @@ from traces import check
 
 pytestmark = [pytest.mark.netns, pytest.mark.bpf]
 
-CHAOS_S = 75
+CHAOS_S = 50
 SEED = int(os.environ.get("ARPGUARD_SEED") or random.randrange(1 << 32))
 
 
