@@ -44,8 +44,8 @@ class Attaching:
         # Not earlier: where attaching fails, the old programs stay.
         await self._detach_others(attached, failed, surroundings)
         self._note_reattached(attached)
-        # Where attaching fails, what was there counts: the kernel lets go of an unpinned link some time later, and until
-        # then refuses to attach its program again.
+        # Where attaching fails, what was there counts: the kernel lets go of an unpinned link some time later, and
+        # until then refuses to attach its program again.
         there = {key: attachment for key, attachment in self._attached.items() if key[0] in failed}
         self._attached = there | attached
         self._state.attachments = tuple(attached.values())
