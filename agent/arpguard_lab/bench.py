@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from ipaddress import IPv4Address, IPv6Address
 
 from arpguard.addresses import Address, MacAddress
@@ -27,6 +27,7 @@ _POLL_S, _SELDOM_S = 0.02, 0.1
 _PATIENCE_S = 10.0
 _NOBODY = {4: IPv4Address(f"{NETWORK}.99"), 6: IPv6Address(f"{NETWORK6}::99")}
 
+TOO_MUCH = 0.4  # of the time; a lab by itself needs less
 COLUMNS = ("STEP", "WHO", "EXPECTED")
 
 
@@ -46,6 +47,11 @@ class Bounded:
         """Whether it is below the bound. Nothing takes no time: then two things happened in the wrong order."""
         return self.value is not None and 0 <= self.value < self.bound
 
+    @property
+    def is_late(self) -> bool:
+        """Whether it is beyond the bound, and there is nothing else wrong with it."""
+        return self.value is not None and self.value >= self.bound
+
     def __str__(self) -> str:
         value = "unknown" if self.value is None else f"{self.value} ms"
         return f"{value}, limit {self.bound} ms" + ("" if self.is_kept else ": NOT kept")
@@ -53,7 +59,10 @@ class Bounded:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One question to the wire: which hosts should answer for the VIP, and which MACs did, with how many replies."""
+    """One question to the wire: which hosts should answer for the VIP, and which MACs did, with how many replies.
+
+    `judged` False: it is not `ok`, but that may be the machine's fault.
+    """
 
     scenario: str
     step: str
@@ -63,6 +72,16 @@ class Step:
     macs: tuple[str, ...] = ()
     ok: bool = False
     facts: dict[str, object] = field(default_factory=dict)
+    judged: bool = True
+
+    def on_a_machine_that_owed(self, share: float) -> "Step":
+        """The step, and not judged if it was only late, and tasks waited for a CPU for such a share of the time."""
+        wrong = [fact for fact in self.facts.values() if not _is_right(fact)]
+        only_late = self.nodes == self.expected and all(isinstance(fact, Bounded) and fact.is_late for fact in wrong)
+        if self.ok or not wrong or not only_late or share < TOO_MUCH:
+            return self
+        machine = f"not judged: tasks of this machine waited for a CPU {share:.0%} of the time"
+        return replace(self, judged=False, facts=self.facts | {"machine": machine})
 
     def cells(self) -> tuple[str, ...]:
         """The step as a table row under COLUMNS."""
@@ -87,6 +106,7 @@ class Step:
             "nodes": list(self.nodes),
             "expected": list(self.expected),
             "ok": self.ok,
+            "judged": self.judged,
             **_plain(self.facts),
         }
 

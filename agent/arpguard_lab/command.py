@@ -48,7 +48,12 @@ def run_lab(options: argparse.Namespace) -> int:
     else:
         print(f"\n{_sum(results, time.monotonic() - began_s)}")
 
-    return exits.OK if results and all(step.ok for step in results) else exits.NOT_RIGHT
+    return _ending(results)
+
+
+def _ending(steps: Sequence[Step]) -> int:
+    """The exit code; what is not judged is neither right nor wrong."""
+    return exits.OK if steps and all(step.ok or not step.judged for step in steps) else exits.NOT_RIGHT
 
 
 def _show_list(options: argparse.Namespace) -> None:
@@ -119,9 +124,12 @@ def _ignore(_text: str) -> None:
 
 def _sum(steps: Sequence[Step], took_s: float) -> str:
     """How it came out, how long it took, and of the demonstration what it shows."""
-    failed = sum(not step.ok for step in steps)
-    if failed:
-        return f"{len(steps)} steps, {render.bad(f'{failed} not as expected')}, in {span(took_s)}"
+    late = sum(not step.judged for step in steps)
+    failed = sum(not step.ok for step in steps) - late
+    if failed or late:
+        told = [str(render.bad(f"{failed} not as expected"))] if failed else []
+        told += [f"{late} not judged, because this machine was too busy"] if late else []
+        return f"{len(steps)} steps, {', '.join(told)}, in {span(took_s)}"
     text = f"{len(steps)} steps, {render.good('all as expected')}, in {span(took_s)}"
     return f"{text}. {MORAL}" if {step.scenario for step in steps} == {DEMONSTRATION} else text
 
@@ -157,7 +165,7 @@ class Page:
 
     def _print(self, step: Step) -> None:
         """A remark has lines of its own where it must not be cut: why a step failed, and the figures of a cluster."""
-        mark = render.good("ok") if step.ok else render.bad("NOT AS EXPECTED")
+        mark = _mark(step)
         remark, apart = step.remark(), self._kubernetes or not step.ok
         if remark and not apart:
             mark = replace(mark, text=f"{mark.text}  {remark}")
@@ -166,6 +174,12 @@ class Page:
         print(self._columns.line(row), flush=True)
         if remark and apart:
             print(render.facts([("", remark)], indent=" "), flush=True)
+
+
+def _mark(step: Step) -> render.Styled:
+    if step.ok:
+        return render.good("ok")
+    return render.bad("NOT AS EXPECTED") if step.judged else render.Styled("NOT JUDGED")
 
 
 @contextmanager

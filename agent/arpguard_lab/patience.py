@@ -32,6 +32,18 @@ class Patience:
         return waited_s - busy_s + busy_s / _BUSY > self.limit_s
 
 
+class Debt:
+    """How much of the time since it was made this machine owed its tasks a CPU."""
+
+    def __init__(self) -> None:
+        self._began_s, self._lacked_s = time.monotonic(), _without_cpu_s()
+
+    @property
+    def share(self) -> float:
+        """From 0 to 1; above where other guests of the host had CPUs besides."""
+        return (_without_cpu_s() - self._lacked_s) / max(time.monotonic() - self._began_s, 1e-9)
+
+
 def _without_cpu_s() -> float:
     """For how many seconds so far a task of this machine wanted a CPU that others had.
 

@@ -4,7 +4,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -23,6 +23,7 @@ from arpguard_lab.cluster.scene import a_bench, kubeconfig_given
 from arpguard_lab.cluster.topology import KubeLab
 from arpguard_lab.cluster.traces import Traces
 from arpguard_lab.cluster.vouched import lease_of
+from arpguard_lab.patience import Debt
 from arpguard_lab.peers.programs import find
 from arpguard_lab.scenarios import SCENARIOS, Scenario
 from arpguard_lab.sidebyside import Play, side_by_side
@@ -111,7 +112,7 @@ def _by_itself(name: str, nodes: int, folder: Path, pin_root: Path, label: str) 
     yield from _guarded(name, partial(_on_a_lab, name, nodes, folder, pin_root, label))
 
 
-def _on_a_lab(name: str, nodes: int, folder: Path, pin_root: Path, label: str) -> Iterator[Step]:
+def _on_a_lab(name: str, nodes: int, folder: Path, pin_root: Path, label: str) -> Generator[Step, None, None]:
     scenario = SCENARIOS[name]
     bpffs.prepare(pin_root)
     with Lab(nodes, folder, pin_root, scenario.others, scenario.ethernet, label) as lab:
@@ -154,15 +155,18 @@ def _run_kubernetes(
 
 def _on_a_bench(
     lab: KubeLab, name: str, scenario_run: Callable[[KubeBench], Iterator[Step]], lease: str
-) -> Iterator[Step]:
+) -> Generator[Step, None, None]:
     with a_bench(lab, name, AUDIT if name == ROUNDS else "", lease) as bench:
         yield from scenario_run(bench)
 
 
-def _guarded(name: str, steps: Callable[[], Iterator[Step]]) -> Iterator[Step]:
+def _guarded(name: str, steps: Callable[[], Generator[Step, None, None]]) -> Iterator[Step]:
     """The steps of one scenario; what keeps it from going on is a step that is not right."""
+    debt = Debt()
     try:
-        yield from steps()
+        with closing(steps()) as played:
+            for step in played:
+                yield step.on_a_machine_that_owed(debt.share)
     except (ArpguardError, OSError) as error:
         yield could_not_continue(name, str(error))
 

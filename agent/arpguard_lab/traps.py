@@ -299,7 +299,7 @@ class Diagnosis(Step):
         """The step for machines."""
         before, after = self.nodes
         told = {"scenario": self.scenario, "step": self.step, "vip": self.vip, "before": before, "after": after}
-        return told | {"expected": list(self.expected), "ok": self.ok, **self.facts}
+        return told | {"expected": list(self.expected), "ok": self.ok, "judged": self.judged, **self.facts}
 
     def remark(self) -> str:
         """What was seen, where it was not what it should be."""

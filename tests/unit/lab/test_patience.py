@@ -3,7 +3,7 @@
 import pytest
 
 from arpguard_lab import patience
-from arpguard_lab.patience import Patience
+from arpguard_lab.patience import Debt, Patience
 
 
 class Clock:
@@ -40,6 +40,14 @@ def test_it_ends(clock, waits, last):
     assert not waiting.is_over
     clock.pass_by(*last)
     assert waiting.is_over
+
+
+def test_debt_is_the_share_of_the_time_since_then_in_which_a_task_wanted_a_cpu(clock):
+    clock.pass_by(10, 10)
+    debt = Debt()
+    clock.pass_by(8, 1)
+    clock.pass_by(2, 2)
+    assert debt.share == pytest.approx(0.3)
 
 
 def test_several_processors_that_lack_at_once_count_as_one(clock):
