@@ -23,7 +23,7 @@ from arpguard_lab.topology import NETWORK, NETWORK6, AgentProcess, Host, Lab
 VIP = IPv4Address(f"{NETWORK}.50")
 ASK_WAIT_S = 0.1
 LATE_S = 2.0  # how late an answer may be: the programs that send answers may have to wait for a CPU
-_POLL_S, _SELDOM_S = 0.02, 0.1
+_POLL_S = 0.02
 _PATIENCE_S = 10.0
 _NOBODY = {4: IPv4Address(f"{NETWORK}.99"), 6: IPv6Address(f"{NETWORK6}::99")}
 
@@ -283,16 +283,13 @@ def owned_by(owner: str, *vips: Address, mode: str = "enforce", interfaces: str 
 
 
 def until(condition: Callable[[], object], limit_s: float, what: str) -> float:
-    """Waits until a condition holds, and says how many seconds that took; DataPlaneError when patience is over.
-
-    The longer it waits, the more seldom it looks: what is late is found a twentieth later.
-    """
+    """Waits until a condition holds, and says how many seconds that took; DataPlaneError when patience is over."""
     began, patience = time.monotonic(), Patience(limit_s)
     waits_for(what)
     while not condition():
         if patience.is_over:
             raise DataPlaneError(f"did not happen within {limit_s:g} s: {what}")
-        time.sleep(min(max(_POLL_S, (time.monotonic() - began) / 20), _SELDOM_S))
+        patience.pause(_POLL_S)
     return time.monotonic() - began
 
 

@@ -7,7 +7,30 @@ from pathlib import Path
 
 _TASKS, _STAT = Path("/proc/pressure/cpu"), Path("/proc/stat")
 _STEAL = 8  # its place in the first line of /proc/stat, proc_stat(5)
+_LONGEST_PAUSE_S = 0.1
 _BUSY = 5  # how many times longer all of it may take while tasks wait for a CPU
+
+
+class Debt:
+    """For how much of the time since it was made this machine owed its tasks a CPU."""
+
+    def __init__(self) -> None:
+        self._began_s, self._lacked_s = time.monotonic(), _without_cpu_s()
+
+    @property
+    def waited_s(self) -> float:
+        """How long ago it was made."""
+        return time.monotonic() - self._began_s
+
+    @property
+    def owed_s(self) -> float:
+        """For how long tasks have wanted a CPU since; longer than `waited_s` if several CPUs were lacking at once."""
+        return _without_cpu_s() - self._lacked_s
+
+    @property
+    def share(self) -> float:
+        """The second as a share of the first: 1 is all of the time."""
+        return self.owed_s / max(self.waited_s, 1e-9)
 
 
 class Patience:
@@ -19,29 +42,21 @@ class Patience:
 
     def renew(self) -> None:
         """Starts again: there is progress."""
-        self._began_s, self._lacked_s = time.monotonic(), _without_cpu_s()
+        self._debt = Debt()
 
     @property
     def is_over(self) -> bool:
         """Whether the limit is reached."""
-        waited_s = time.monotonic() - self._began_s
+        waited_s = self._debt.waited_s
         if waited_s <= self.limit_s:
             return False
 
-        busy_s = min(_without_cpu_s() - self._lacked_s, waited_s)
+        busy_s = min(self._debt.owed_s, waited_s)
         return waited_s - busy_s + busy_s / _BUSY > self.limit_s
 
-
-class Debt:
-    """How much of the time since it was made this machine owed its tasks a CPU."""
-
-    def __init__(self) -> None:
-        self._began_s, self._lacked_s = time.monotonic(), _without_cpu_s()
-
-    @property
-    def share(self) -> float:
-        """From 0 to 1; above where other guests of the host had CPUs besides."""
-        return (_without_cpu_s() - self._lacked_s) / max(time.monotonic() - self._began_s, 1e-9)
+    def pause(self, shortest_s: float) -> None:
+        """Sleeps until the waiter should check again: for a twentieth of its wait so far, but `shortest_s` or more."""
+        time.sleep(min(max(shortest_s, self._debt.waited_s / 20), _LONGEST_PAUSE_S))
 
 
 def _without_cpu_s() -> float:

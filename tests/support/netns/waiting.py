@@ -15,13 +15,10 @@ ANSWER_S = 10.0  # how long an answer may take on a loaded machine
 
 
 def until(condition: Callable[[], object], timeout_s: float = ANSWER_S, what: str = "") -> float:
-    """Waits until the condition holds, and says how many seconds that took; fails when patience is over.
-
-    The longer it waits, the more seldom it looks: what is late is found a twentieth later.
-    """
+    """Waits until the condition holds, and says how many seconds that took; fails when patience is over."""
     timeout_s *= SLOWNESS
     began, patience = time.monotonic(), Patience(timeout_s)
     while not condition():
         assert not patience.is_over, f"not within {timeout_s} s: {what or getattr(condition, '__name__', condition)}"
-        time.sleep(min(max(0.005, (time.monotonic() - began) / 20), 0.1))
+        patience.pause(0.005)
     return time.monotonic() - began

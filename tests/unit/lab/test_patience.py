@@ -50,6 +50,16 @@ def test_debt_is_the_share_of_the_time_since_then_in_which_a_task_wanted_a_cpu(c
     assert debt.share == pytest.approx(0.3)
 
 
+def test_who_has_waited_longer_checks_less_often(clock, monkeypatch):
+    slept: list[float] = []
+    monkeypatch.setattr(patience.time, "sleep", slept.append)
+    waiting = Patience(600)
+    for seconds in (0, 1, 60):
+        clock.pass_by(seconds, 0)
+        waiting.pause(0.005)
+    assert slept == [0.005, 0.05, 0.1]
+
+
 def test_several_processors_that_lack_at_once_count_as_one(clock):
     waiting = Patience(10)
     clock.pass_by(50.1, lacking=200)
