@@ -8,7 +8,7 @@ import pytest
 from neighbours import lab
 
 RIGHT = {"step": "x", "nodes": ["node-1"], "expected": ["node-1"], "ok": True, "overlaps": 0}
-LATE = {**RIGHT, "ok": False, "within_half_a_second": False, "first_answer_ms": 800}
+LATE = {**RIGHT, "ok": False, "judged": False, "within_half_a_second": False, "first_answer_ms": 800}
 DOUBLED = {**RIGHT, "ok": False, "never_two": False, "overlaps": 3}
 SILENT = {**RIGHT, "ok": False, "nodes": []}
 
