@@ -20,7 +20,7 @@ from arpguard_lab.cluster.bench import Watch
 from arpguard_lab.cluster.meddling import ETHERTYPE, Meddler, Way
 from arpguard_lab.cluster.topology import API_ADDRESS, API_PORT, KubeLab
 from arpguard_lab.topology import Host
-from support.lab.run import LIMIT_S, kubernetes_run
+from support.lab.run import LIMIT_S, as_expected, kubernetes_run
 from support.netns.agents import arpguard
 from support.netns.cable import a_place
 from support.netns.waiting import until
@@ -44,22 +44,6 @@ LEFT_OUT = runner.left_out(kubernetes=True)
 HERE = [name for name in ALL if name not in LEFT_OUT]
 SCENARIOS = HERE if os.environ.get("ARPGUARD_LAB") == "all" else [name for name in HERE if name not in LONG]
 SO_RCVBUFFORCE = 33
-# Bars that only hold on a machine with nothing else to do: here, a figure may be so much, in the unit of its name.
-LENIENT = {
-    "gap_in_bounds": ("gap_ms", 400),
-    "none_lost": ("longest_silence_ms", 1500),
-    "median_in_bounds": ("median_ms", 8000),
-    "worst_in_bounds": ("worst_ms", 8000),
-    "recovered_within_2_s": ("recovered_worst_ms", 8000),
-    "as_after_a_crash": ("longest_silence_ms", 8000),
-    "within_half_a_second": ("first_answer_ms", 4000),
-    "within_1_s": ("followed_worst_ms", 4000),
-    "dead_in_time": ("worst_ms", 8000),
-    "all_answered_in_time": ("all_answered_ms", 8000),
-    "silent_in_time": ("silent_after_ms", 2050),
-    "cpu_under_2_percent": ("cpu_tenths_of_percent", 60),
-}
-VERDICTS = ("ok", "judged")
 VIP = IPv4Address("198.51.100.50")
 
 
@@ -74,13 +58,6 @@ def complete(tmp_path_factory) -> tuple[int, list[dict], dict[str, list]]:
         out, err = run.process.communicate(timeout=LIMIT_S)
         assert err == ""
         return run.process.returncode, json.loads(out), run.leftovers()
-
-
-def as_expected(step: dict) -> bool:
-    """As the lab says, but for the bars of time."""
-    missed = [name for name, fact in step.items() if fact is False and name not in VERDICTS]
-    lenient = all(name in LENIENT and (step[LENIENT[name][0]] or 0) < LENIENT[name][1] for name in missed)
-    return step["ok"] or (bool(missed) and lenient and step["nodes"] == step["expected"])
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)

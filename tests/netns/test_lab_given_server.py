@@ -12,7 +12,7 @@ from arpguard_lab.apiserver.paths import WRITES
 from arpguard_lab.apiserver.resources import NAMESPACES, NODES, PODS, SERVICES
 from arpguard_lab.apiserver.server import Options
 from arpguard_lab.cluster import objects
-from support.lab.run import LabRun
+from support.lab.run import LabRun, as_expected
 
 pytestmark = [pytest.mark.netns, pytest.mark.bpf]
 
@@ -59,7 +59,7 @@ def test_two_labs_that_announce_the_same_address_do_not_mind_each_other(given, t
     with ExitStack() as stack:
         runs = [stack.enter_context(a_run(tmp_path / name, "follow-kube-vip")) for name in ("a", "b")]
         for run in runs:
-            assert [step for step in steps(run) if not step["ok"]] == []
+            assert [step for step in steps(run) if not as_expected(step)] == []
     assert names(given) == before
 
 
@@ -76,7 +76,7 @@ def test_a_hand_over_is_judged_by_what_a_write_takes_there(given, tmp_path):
     given.do(lambda it: it.fault(delay=tuple(Delay(SLOW_S, verb) for verb in sorted(WRITES))))
     with a_run(tmp_path / "lab", "drain") as run:
         found = steps(run)
-    assert [step for step in found if not step["ok"]] == []
+    assert [step for step in found if not as_expected(step)] == []
     moved = [step for step in found if "gap_ms" in step]
     assert len(moved) == 3
     assert all(step["gap_ms"] > 1000 * SLOW_S and step["write_ms"] >= 1000 * SLOW_S for step in moved)
