@@ -6,6 +6,7 @@ import os
 import re
 import shlex
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -714,10 +715,10 @@ def cluster(tmp_path):
     with running() as server:
         server.do(lambda it: it.add_client("admin"))
         server.do(lambda it: it.write_kubeconfig(tmp_path / "kubeconfig", "admin", ""))
-        program = Path(tool("kubectl"))
+        folders = [str(Path(program).parent) for program in (tool("kubectl"), sys.executable)]
         yield {
             **os.environ,
-            "PATH": f"{program.parent}:{os.environ['PATH']}",
+            "PATH": os.pathsep.join([*folders, os.environ["PATH"]]),
             "KUBECONFIG": str(tmp_path / "kubeconfig"),
             "HOME": str(tmp_path),
         }
