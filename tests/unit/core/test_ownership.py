@@ -837,7 +837,8 @@ def test_a_revocation_that_is_refused_is_tried_once_in_a_while():
 def test_holders():
     bench = an_owner()
     epoch = bench.store["a"].epoch
-    assert bench.core.holder(VIP, bench.now) == Holder("a", epoch, alive=True, void=False, known=True, exists=True)
+    mine = Holder("a", epoch, alive=True, void=False, known=True, exists=True, answers=True)
+    assert bench.core.holder(VIP, bench.now) == mine
     assert bench.core.holder(OTHER, bench.now) == Holder()
 
     bench.claim(vip=OTHER)
@@ -846,6 +847,14 @@ def test_holders():
     assert bench.core.holder(OTHER, bench.now) == Holder("b", "b-1", alive=True, void=False, known=True, exists=True)
     bench.pass_time(3)
     assert not bench.core.holder(OTHER, bench.now).alive
+
+
+def test_a_node_that_stood_still_does_not_answer_by_its_claims_once_the_fence_has_passed():
+    bench = an_owner()
+    fence_ns = bench.now + TIMES.answers_ns
+    assert bench.core.holder(VIP, fence_ns - 1).answers
+    assert not bench.core.holder(VIP, fence_ns).answers
+    assert not bench.core.holder(OTHER, bench.now).answers
 
 
 def test_a_thousand_vips_are_taken_over_without_looking_at_all_of_them_each_time(monkeypatch):

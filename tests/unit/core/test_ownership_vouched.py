@@ -184,6 +184,14 @@ def test_a_look_that_was_under_way_when_the_term_changed_says_nothing():
     assert named(bench) is None
 
 
+def test_a_bound_node_answers_by_its_claims_until_the_vouchers_fence_passes():
+    bench = a_bound(fence_s=0.7)
+    bench.serve(bench.core.want([VIP], bench.now))
+    fence_ns = bench.term.fence_ns
+    assert bench.core.holder(VIP, fence_ns - 1).answers
+    assert not bench.core.holder(VIP, fence_ns).answers
+
+
 def test_a_node_that_is_bound_no_more_says_so_under_a_short_fence():
     """Something has taken it away from the kernel."""
     bench = a_bound(fence_s=2)

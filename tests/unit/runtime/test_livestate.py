@@ -101,9 +101,9 @@ def test_who_has_an_elected_vip_depends_on_leases_alone():
     assert not owner(holder, leases=SourceState(lost="503")).is_sure
 
 
-@pytest.mark.parametrize("alive", [True, False])
-def test_this_node_has_a_vip_only_while_it_renews(alive):
-    found = owner(Holder("node-1", "e", alive=alive))
+@pytest.mark.parametrize("answers", [True, False])
+def test_this_node_has_a_vip_only_while_its_kernel_answers(answers):
+    found = owner(Holder("node-1", "e", alive=True, answers=answers))
 
-    assert (found.node, found.is_here, found.is_sure) == (("node-1", True, True) if alive else ("", False, False))
-    assert found.own_since_ns == (5 if alive else None)
+    assert (found.node, found.is_here, found.is_sure) == (("node-1", True, True) if answers else ("", False, False))
+    assert found.own_since_ns == (5 if answers else None)

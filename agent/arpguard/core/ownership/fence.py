@@ -19,6 +19,10 @@ class Fence:
         self._reach_ns = 0  # how far renewals allow it
         self._synced_ns: int | None = None
 
+    def is_ahead(self, now_ns: int) -> bool:
+        """Whether it has not passed."""
+        return now_ns < self._told_ns
+
     def renewed(self, sent_ns: int, lease: Times) -> None:
         """A renewal that publishes this lease, and was sent then, has been applied."""
         self._reach_ns = sent_ns + lease.answers_ns

@@ -83,7 +83,7 @@ class OwnHeartbeat:
         self._failures = 0
         self._due_ns = 0
 
-        self._fence = Fence(kept.fence_ns)
+        self.fence = Fence(kept.fence_ns)
         self._said: WriteHeartbeat | None = None  # the last renewal, while it is certain that it was applied
         self._applied: int | None = None
         self._own_claims = _OwnClaimsList()
@@ -246,7 +246,7 @@ class OwnHeartbeat:
         self.yielding = False
         self._applied = self.asked
 
-        self._fence.renewed(sent_ns, self.lease.published)
+        self.fence.renewed(sent_ns, self.lease.published)
         self._due_ns = sent_ns + self.lease.published.renew_ns
         self.parted = self.lease.applied() or self.parted
         told = self.naming.applied(self.epoch, now_ns)
@@ -266,7 +266,7 @@ class OwnHeartbeat:
     def synced(self, sent_ns: int) -> list[Effect]:
         """A list of this node's claims that was sent then has been acted on."""
         self._own_claims.answered(sent_ns + self.lease.times.sync_ns)
-        self._fence.synced(sent_ns)
+        self.fence.synced(sent_ns)
         return self._extend()
 
     def sync_failed(self, now_ns: int) -> None:
@@ -287,17 +287,17 @@ class OwnHeartbeat:
         said, self._said = self._said, renewal
         if bound and said is not None and replace(said, version=self._version) == renewal:
             renewal = replace(renewal, quiet=True)
-        return [*self._fence.shorten(self.epoch, lease, now_ns), renewal]
+        return [*self.fence.shorten(self.epoch, lease, now_ns), renewal]
 
     def _extend(self) -> list[Effect]:
-        return self._fence.extend(self.epoch, self.lease.published, self.lease.times.sync_ns)
+        return self.fence.extend(self.epoch, self.lease.published, self.lease.times.sync_ns)
 
     def _begin_anew(self) -> list[Effect]:
         """Gives up all that the old epoch gave."""
         self.epoch = self._new_epoch()
         self._held_once = False
         self._applied = None
-        return [*self._fence.drop(self.epoch, self.lease.published), *self.naming.begin_anew()]
+        return [*self.fence.drop(self.epoch, self.lease.published), *self.naming.begin_anew()]
 
     def _yield_to(self, found: Heartbeat, now_ns: int) -> list[Effect]:
         """Another agent took this node's name: this one is silent until that one has been, for a lease."""

@@ -75,8 +75,12 @@ class Ownership:
             exists=True,
             transitions=claim.transitions,
             voucher=self._voucher_of(claim.holder) if void is False else "",
+            answers=claim.holder == self._node and alive and void is False and self._fences_are_ahead(now_ns),
             seen_ns=last.seen_ns,
         )
+
+    def _fences_are_ahead(self, now_ns: int) -> bool:
+        return self.heartbeat.fence.is_ahead(now_ns) and self.heartbeat.naming.is_fence_ahead(now_ns)
 
     def _voucher_of(self, node: str) -> str:
         if node == self._node:

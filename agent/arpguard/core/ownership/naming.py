@@ -133,6 +133,10 @@ class Naming:
 
     # ---- looking at the kernel ----
 
+    def is_fence_ahead(self, now_ns: int) -> bool:
+        """Whether the voucher's fence has not passed, or this node is not bound. It is looked at before it passes."""
+        return not self.kernel.bound or now_ns < self.kernel.fence_ns
+
     @property
     def next_ns(self) -> int | None:
         """When to look at the kernel next; None: it has no term, or is being looked at."""

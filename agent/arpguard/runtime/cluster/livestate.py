@@ -164,10 +164,14 @@ class LiveState:
         return self._owner_by_claim(vip)
 
     def _owner_by_claim(self, vip: Address) -> KnownOwner:
-        """Another node has what it claimed until its epoch ends, however silent its heartbeat seems from here."""
+        """Another node has what it claimed until its epoch ends, however silent its heartbeat seems from here.
+
+        This node has it until its fence, or its voucher's, passes. Then another node may take over, and announce the
+        VIP with a new MAC; a node that is cut off does not know that MAC.
+        """
         holder = self.member.holder(vip)
         is_mine = holder.node == self._node
-        is_valid = holder.void is False and (holder.alive or not is_mine)
+        is_valid = holder.void is False and (holder.answers or not is_mine)
         return KnownOwner(
             node=holder.node if is_valid else "",
             is_sure=self._hears_leases and holder.void is not None and (is_valid or not is_mine),
