@@ -16,6 +16,7 @@ from arpguard.addresses import BROADCAST_MAC, Address, MacAddress
 from arpguard.core.conflicts import GRACE_NS
 from arpguard.dataplane.neighboursocket import HeardFrame, NeighbourSocket, build_question
 from arpguard.kube.claims import lease_name
+from arpguard.runtime.cluster.judging import NEIGHBOURS_NS
 from arpguard.units import NS_PER_S
 from arpguard.wire.arp import ArpOp, ArpPacket, build_frame
 from arpguard.wire.ndp import build_dad_solicitation, build_solicitation, build_unsolicited_advertisement
@@ -171,6 +172,7 @@ def test_c11_node_without_an_agent_is_a_split_brain_and_not_defended_against(pai
     """It has answered a ping of this node: so its address is in the neighbour table. Nothing else tells who it is."""
     vip = VIPS[family][2]
     pair.node.netns.run("ping", "-c", "1", "-W", "2", str(pair.client.address))
+    time.sleep(NEIGHBOURS_NS / NS_PER_S)  # the agent may have looked there just before
     while socket.hear(0) is not None:
         pass
     began = time.monotonic()
