@@ -7,6 +7,8 @@ import functools
 import os
 import signal
 import subprocess
+from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +19,10 @@ from xdist.scheduler import LoadFileScheduling
 from arpguard.dataplane import syscall
 from arpguard_build.errors import BuildError
 from arpguard_build.headers import find_headers
+from arpguard_lab.warm import VARIABLE
 from support.netns.foreign import lacks_tcx
 from support.required import REQUIRED
+from support.warming import a_fork_server
 
 # In the background (`nohup make test &`, CI runners) SIGINT is ignored, and what tests start would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -118,6 +122,21 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """With `--reruns`, every test would exchange messages with xdist's controller first, which takes 40 ms."""
     what = "how often a test that waits for agents or the wire may be run again when it fails (default: 0)"
     parser.addoption("--reruns-late", type=int, default=0, metavar="N", help=what)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_cmdline_main(config: pytest.Config) -> Iterator[None]:
+    """Files that run side by side share a fork server. coverage.py cannot follow what is forked."""
+    is_alone = not config.getoption("numprocesses") or "COVERAGE_PROCESS_CONFIG" in os.environ
+    with nullcontext() if is_alone else a_fork_server():
+        return (yield)
+
+
+@pytest.fixture(scope="module")
+def without_fork_server() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv(VARIABLE, raising=False)
+        yield
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> _Scheduling:

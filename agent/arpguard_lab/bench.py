@@ -251,7 +251,7 @@ class Bench:
 
     def arpguard(self, host: Host, *words: str) -> str:
         """Runs the command line on a host."""
-        return host.netns.run(sys.executable, "-m", "arpguard", *words)
+        return host.netns.arpguard(*words)
 
     def decided(self, agent: AgentProcess, vip: Address, how: str) -> dict[str, int]:
         """What the counters of a node say that it did about a VIP (`enforced`), or would have done (`observed`)."""

@@ -3,12 +3,14 @@
 import ctypes
 import os
 import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
 from arpguard.errors import DataPlaneError
+from arpguard_lab import warm
 
 T = TypeVar("T")
 
@@ -39,6 +41,10 @@ class Netns:
     def run(self, *words: str) -> str:
         """Runs a command inside and gives its output; DataPlaneError when it fails."""
         return command(*self.prefix(), *words)
+
+    def arpguard(self, *words: str) -> str:
+        """Runs arpguard's command line inside and gives its output; DataPlaneError when it fails."""
+        return _output(warm.run([*self.prefix(), sys.executable, "-m", "arpguard", *words]))
 
     def batch(self, lines: Sequence[str]) -> None:
         """Runs `ip` commands inside, all in one process."""
@@ -71,6 +77,10 @@ def command(*words: str, text: str | None = None) -> str:
         done = subprocess.run(words, input=text, capture_output=True, text=True, check=False)  # noqa: S603
     except FileNotFoundError:
         raise DataPlaneError(f"{words[0]} is missing: apt-get install {_PACKAGES.get(words[0], words[0])}") from None
+    return _output(done)
+
+
+def _output(done: "subprocess.CompletedProcess[str]") -> str:
     if done.returncode != 0:
-        raise DataPlaneError(f"`{' '.join(words)}` failed: {(done.stderr or done.stdout).strip()}")
+        raise DataPlaneError(f"`{' '.join(done.args)}` failed: {(done.stderr or done.stdout).strip()}")
     return done.stdout

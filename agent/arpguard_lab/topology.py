@@ -26,6 +26,7 @@ from typing import Self, TypeVar
 from arpguard.addresses import Address, MacAddress
 from arpguard.dataplane.neighboursocket import NeighbourSocket
 from arpguard.errors import DataPlaneError
+from arpguard_lab import warm
 from arpguard_lab.interrupts import put_off
 from arpguard_lab.netns import Netns
 from arpguard_lab.patience import Patience
@@ -106,7 +107,7 @@ class HostProcess(ABC):
         self.host = host
         self.name = name
         self.log = folder / f"{host.name}-{name}.log"
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: warm.Process | None = None
 
     @abstractmethod
     def words(self) -> list[str]:
@@ -120,7 +121,7 @@ class HostProcess(ABC):
         """Starts it and does not wait; see `wait_for`."""
         self.log.write_bytes(b"")
         with self.log.open("ab") as log, put_off():
-            self._process = subprocess.Popen(  # noqa: S603 - our own command line
+            self._process = warm.popen(
                 [*self.host.netns.prefix(), *self.words()],
                 stdin=subprocess.DEVNULL,
                 stdout=log,

@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from arpguard.dataplane.syscall import Fd
 from arpguard.errors import DataPlaneError
+from arpguard_lab import warm
 from arpguard_lab.bench import until
 from arpguard_lab.cluster import objects
 from arpguard_lab.netns import command
@@ -81,13 +81,7 @@ class Ward:
         own = ["--config", str(self.agent.config)] if self.configured else own
         own += ["--kubeconfig", str(self.kubeconfig)] if self.server else []
         asked = [sys.executable, "-m", "arpguard", "doctor", "--node-name", self.host.name, *own, *words]
-        done = subprocess.run(  # noqa: S603 - our own program
-            [*self.host.netns.prefix(), *self.limits, *asked],
-            capture_output=True,
-            text=True,
-            timeout=_LONG_S,
-            check=False,
-        )
+        done = warm.run([*self.host.netns.prefix(), *self.limits, *asked], timeout=_LONG_S)
         if done.returncode not in (0, 1) or done.stderr:
             raise DataPlaneError(f"the doctor failed ({done.returncode}): {done.stderr.strip().splitlines()[-1:]}")
         return done.stdout

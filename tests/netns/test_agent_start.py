@@ -23,8 +23,9 @@ from support.netns.agents import arpguard, said
 from support.netns.cable import Pair, a_pair, a_place, address
 from support.netns.waiting import until
 from support.netns.wire import a_wire, claims
+from support.warming import cold
 
-pytestmark = [pytest.mark.netns, pytest.mark.bpf]
+pytestmark = [pytest.mark.netns, pytest.mark.bpf, cold]
 
 M = MacAddress.parse("02:00:00:00:00:01")
 OWNED, FOREIGN, FAR = address(50), address(51), IPv4Address("203.0.113.50")

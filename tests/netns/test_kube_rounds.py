@@ -12,9 +12,10 @@ import pytest
 from support.lab.run import LIMIT_S, LabRun, kubernetes_run
 from support.lab.schedules import digest
 from support.netns.waiting import until
+from support.warming import cold
 from traces import check
 
-pytestmark = [pytest.mark.netns, pytest.mark.bpf]
+pytestmark = [pytest.mark.netns, pytest.mark.bpf, cold]
 
 CHAOS_S = 50
 SEED = int(os.environ.get("ARPGUARD_SEED") or random.randrange(1 << 32))

@@ -75,9 +75,10 @@ async def _run(arguments: argparse.Namespace) -> None:
         if arguments.control:
             await control.start(arguments.control)
         gc.freeze()  # what was loaded stays: looking through it again and again costs pauses of 0.2 s
+        told_to_end = _told_to_end()
         sys.stdout.write(f"{server.url}\n")
         sys.stdout.flush()
-        await _until_told()
+        await told_to_end.wait()
         await control.stop()
 
 
@@ -89,11 +90,11 @@ def _introduce(server: ApiServer, arguments: argparse.Namespace) -> None:
             server.write_kubeconfig(arguments.kubeconfigs / f"{name}.yaml", name, account)
 
 
-async def _until_told() -> None:
+def _told_to_end() -> asyncio.Event:
     told = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, told.set)
-    await told.wait()
+    return told
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """The lab's own API server as a process of its own, in a namespace of its own."""
 
+import os
 import select
 import signal
 import subprocess
@@ -9,12 +10,13 @@ from collections.abc import Iterable
 from contextlib import suppress
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import yaml
 
 from arpguard.errors import ArpguardError
 from arpguard.units import NS_PER_S
+from arpguard_lab import warm
 from arpguard_lab.apiserver.manifests import of_rbac
 from arpguard_lab.cluster import objects
 from arpguard_lab.cluster.kubeapi import Control, KubeApi, connect_directly
@@ -48,7 +50,7 @@ class Double(ApiUnderTest):
         super().__init__(lab, HOME)
         self._documents = objects.moved(manifests, HOME, HOME) or objects.access(HOME)
         self._control = Control(lab.folder / "control.sock")
-        self._process: subprocess.Popen[str] | None = None
+        self._process: warm.Process | None = None
         self._log = lab.folder / "apiserver.log"
         self._revision = 1
 
@@ -73,25 +75,20 @@ class Double(ApiUnderTest):
             words += ["--client", f"{host.name}={self.home}/{objects.ACCOUNT}"]
 
         (folder / "kubeconfigs").mkdir(exist_ok=True)
-        with self._log.open("ab") as log, put_off():
-            self._process = subprocess.Popen(  # noqa: S603 - our own program
-                [*self.lab.api.prefix(), *words],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-            )
+        reading, writing = os.pipe()
+        with open(reading, "rb") as said, self._log.open("ab") as log:
+            with open(writing, "wb") as out, put_off():
+                command = [*self.lab.api.prefix(), *words]
+                self._process = warm.popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=log)
+            self._wait_until_it_listens(self._process, said)
 
-        self._wait_until_it_listens(self._process)
         self._revision = 1
         for host in self.lab.nodes:
             self.lab.guards[host.name].kubeconfig = folder / "kubeconfigs" / f"{host.name}.yaml"
         self.api = self._client(folder / "kubeconfigs" / f"{_ADMIN}.yaml")
 
-    def _wait_until_it_listens(self, process: subprocess.Popen[str]) -> None:
-        out = process.stdout
-        ready = out is not None and select.select([out], [], [], _START_S)[0]
-        if not ready or not out or not out.readline():
+    def _wait_until_it_listens(self, process: warm.Process, said: IO[bytes]) -> None:
+        if not select.select([said], [], [], _START_S)[0] or not said.readline():
             process.kill()
             process.wait()
             last = self._log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:]
@@ -110,8 +107,6 @@ class Double(ApiUnderTest):
             self._process.send_signal(signal.SIGCONT)
             self._process.kill()
             self._process.wait()
-            if self._process.stdout is not None:
-                self._process.stdout.close()
             self._process = None
 
     def go_down(self) -> None:

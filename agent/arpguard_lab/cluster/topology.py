@@ -24,7 +24,7 @@ from arpguard.model import NodeControl
 from arpguard.verdict import Kind, Mode, Reason
 from arpguard_lab.cluster.loss import lose
 from arpguard_lab.cluster.traces import Traces
-from arpguard_lab.netns import Netns, command
+from arpguard_lab.netns import Netns
 from arpguard_lab.topology import AgentProcess, Ethernet, Host, Lab
 
 MANAGEMENT = "203.0.113"
@@ -133,7 +133,7 @@ class KubeAgent(AgentProcess):
 
     def remove_guard(self) -> None:
         """Detaches and unpins it, as `arpguard cleanup` does."""
-        command(*self.host.netns.prefix(), sys.executable, "-m", "arpguard", "cleanup", "--pin-dir", str(self.pin_dir))
+        self.host.netns.arpguard("cleanup", "--pin-dir", str(self.pin_dir))
 
 
 class KubeLab(Lab):

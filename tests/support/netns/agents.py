@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from arpguard_lab import warm
 from arpguard_lab.topology import AgentProcess
 from support.netns.waiting import SLOWNESS, until
 
@@ -28,14 +29,8 @@ def arpguard(
     *words: str, prefix: Sequence[str] = (), env: Mapping[str, str] | None = None, timeout: float = 60
 ) -> "subprocess.CompletedProcess[str]":
     """Runs the command line and gives what came of it."""
-    return subprocess.run(
-        [*prefix, sys.executable, "-m", "arpguard", *words],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=timeout * SLOWNESS,
-        env={**os.environ, **(env or {})},
-    )
+    command = [*prefix, sys.executable, "-m", "arpguard", *words]
+    return warm.run(command, timeout=timeout * SLOWNESS, env={**os.environ, **(env or {})})
 
 
 def pid_of(agent: AgentProcess) -> int:
