@@ -142,8 +142,8 @@ RULES = [
         (
             OwnHeartbeat,
             "_begin_anew",
-            "[*self._fence.drop(self.epoch, self.lease.published), *self.naming.begin_anew()]",
-            "[*self.naming.begin_anew(), *self._fence.drop(self.epoch, self.lease.published)]",
+            "[*self.fence.drop(self.epoch, self.lease.published), *self.naming.begin_anew()]",
+            "[*self.naming.begin_anew(), *self.fence.drop(self.epoch, self.lease.published)]",
         ),
     ),
     broken(
