@@ -31,7 +31,7 @@ NOTICED = ("killed", "timeout")
 MUTMUT = f"""\
 [mutmut]
 source_paths = src
-only_mutate = src/arpguard/core/ownership/*
+only_mutate = src/arpguard/core/ownership/{{}}
 pytest_add_cli_args_test_selection =
 {"".join(f"    {test}" + chr(10) for test in TESTS)}
 timeout_multiplier = 5
@@ -65,13 +65,13 @@ class Result:
         return 100 * (self.mutants - len(self.survived)) / self.mutants
 
 
-def prepare(folder: Path) -> None:
-    """Puts a copy of what mutmut needs there."""
+def prepare(folder: Path, only: str = "*") -> None:
+    """Puts a copy of what mutmut needs there. `only`: the modules that it is to mutate, as a glob."""
     shutil.copytree(ROOT / "agent/arpguard", folder / "src/arpguard", ignore=shutil.ignore_patterns("__pycache__"))
     for name in (*TESTS, *NEEDED):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, folder / name)
-    (folder / "setup.cfg").write_text(MUTMUT, encoding="utf-8")
+    (folder / "setup.cfg").write_text(MUTMUT.format(only), encoding="utf-8")
     (folder / "pytest.ini").write_text(PYTEST, encoding="utf-8")
 
 

@@ -2,16 +2,16 @@
 
 from mutation.ownership import LEAST, prepare, run, run_table, show
 
-SOME = "*mutmut_12"  # one of every function that has so many
+MODULE, SOME = "machine.py", "*mutmut_2"  # one of each of its functions: making mutants of all takes half a minute
 
 
 def test_nearly_all_of_some_mutants_are_noticed(tmp_path):
-    prepare(tmp_path)
+    prepare(tmp_path, MODULE)
 
     found = run(tmp_path, [SOME])
 
     assert found.percent >= LEAST, "\n".join(show(tmp_path, name) for name in found.survived)
-    assert found.mutants > 30
+    assert found.mutants > 20
 
 
 def test_rows_of_the_table_of_transitions_are_noticed(tmp_path):
