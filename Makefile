@@ -63,7 +63,7 @@ lab: apt-lab .venv/.run
 	$(BIN)/arpguard lab --all
 
 # Files of tests run side by side, most of them waiting for something; JOBS=0: one after the other, for --pdb and the like.
-JOBS := 6
+JOBS := 8
 # How often a test of what happens in time may be run again when it fails: three times in all at most, and not before
 # a VIP is defended again, which is once in 10 s. What the first run said is shown.
 RERUNS := 0
