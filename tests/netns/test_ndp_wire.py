@@ -368,6 +368,7 @@ def notifying(pair) -> Iterator[None]:
 
 def test_n38_kernel_advertises_no_vip_of_others_when_its_link_comes_up(pair, agent, wire, notifying):
     wire.exchange([], MARK)
+    before = said(agent, "announced:")
     pair.node.netns.batch(["link set eth0 down", "link set eth0 up"])
     told = wait_for(wire, FREE, 5.0)
     until(lambda: wire.answers(MARK), 5.0, "the link is up")
@@ -377,6 +378,7 @@ def test_n38_kernel_advertises_no_vip_of_others_when_its_link_comes_up(pair, age
         assert about(heard, vip) == [], shown(about(heard, vip))
     known = [f"neigh replace {each} lladdr {T} dev eth0 nud permanent" for each in (CLIENT, LINK_LOCAL)]
     pair.node.netns.batch(known)
+    until(lambda: said(agent, "announced:") >= before + 3 * len(OURS), 8, "the last announcement after that")
 
 
 @pytest.fixture
