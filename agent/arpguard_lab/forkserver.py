@@ -93,16 +93,17 @@ class ForkServer:
         while True:
             pipes = {child.pipe.fileno(): child for child in self._children.values() if child.pipe}
             heard = select.poll()
-            for number in (sys.stdin.fileno(), self._listener.fileno(), *self._children, *pipes):
+            # In this order: a child is killed before it is buried, and a descriptor is new after others are closed.
+            for number in (sys.stdin.fileno(), *pipes, *self._children, self._listener.fileno()):
                 heard.register(number, select.POLLIN)
 
             for number, _ in heard.poll():
                 if number == sys.stdin.fileno():
                     return None
-                if number in self._children:
-                    self._bury(number)
-                elif number in pipes:
+                if number in pipes:
                     self._kill(pipes[number])
+                elif number in self._children:
+                    self._bury(number)
                 elif (wanted := self._take()) is not None:
                     return wanted
 
@@ -110,7 +111,9 @@ class ForkServer:
         """Forks, if it can do what somebody asks; gives in the child what that is."""
         pipe, _ = self._listener.accept()
         text, files, *_ = socket.recv_fds(pipe, _LONGEST, _FILES)
-        wanted = self._wanted(pipe, text, files) if len(files) == _FILES else None
+        wanted = None
+        with suppress(OSError):  # who asked may be gone
+            wanted = self._wanted(pipe, text, files) if len(files) == _FILES else None
         if wanted is not None:
             pid = os.fork()
             if pid == 0:

@@ -175,6 +175,26 @@ def test_who_differs_in_what_a_child_inherits_starts_its_own(how, kind):
     until(lambda: not Path(f"/proc/{pid}/cwd").exists(), 10, "what was forked for one who is gone ends")
 
 
+ASKS_AND_GOES = """
+import json, os, socket
+from arpguard_lab import warm
+pipe = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+pipe.connect(os.environ[warm.VARIABLE])
+wanted = ["arpguard", ["python", "-m", "arpguard"], dict(os.environ), "/", 0]
+socket.send_fds(pipe, [json.dumps(wanted).encode()], [0, 1, 2, 0])
+"""
+
+
+@pytest.mark.parametrize("asks", [ASKS_AND_GOES, ASKS_AND_GOES.partition("socket.send")[0]], ids=["all", "nothing"])
+def test_who_asks_and_goes_leaves_the_server_as_it_was(listens, server, asks):
+    os.kill(server, signal.SIGSTOP)
+    try:
+        subprocess.run([sys.executable, "-c", asks], check=True)
+    finally:
+        os.kill(server, signal.SIGCONT)
+    assert isinstance(listens(SERVER), warm.Forked)
+
+
 def test_everybody_starts_their_own_once_the_server_has_ended(listens):
     with a_fork_server():
         forked = listens(SERVER)
