@@ -199,11 +199,11 @@ def hexdump(frame: bytes | None) -> str:
     return "\n".join(f"  {at:04x}  {frame[at : at + 16].hex(' ')}" for at in range(0, len(frame), 16))
 
 
-def assert_outcome(actual: Outcome, expected: Outcome, stimulus: bytes) -> None:
-    """Compares whole frames, and prints them when they differ."""
+def assert_outcome(actual: Outcome, expected: Outcome, stimulus: bytes, entry: str = "") -> None:
+    """Compares whole frames, and prints them when they differ, with the name of the VIP's entry."""
     if actual != expected:
         raise AssertionError(
-            f"stimulus\n{hexdump(stimulus)}\nexpected: {expected.action}\n{hexdump(expected.frame)}\n"
+            f"{entry}\nstimulus\n{hexdump(stimulus)}\nexpected: {expected.action}\n{hexdump(expected.frame)}\n"
             f"actual: {actual.action}\n{hexdump(actual.frame)}"
         )
 
