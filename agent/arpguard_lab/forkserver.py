@@ -4,7 +4,7 @@
 
 The descriptor is that of a Unix socket that listens. A child looks like a process that was started, to its user and in
 /proc, but all have the same seed of hashes (PYTHONHASHSEED) and share memory. It is killed when whoever asked for it is
-gone. The server ends with its standard input.
+gone. The server ends with its standard input, and then kills those that still run.
 """
 
 import ctypes
@@ -99,6 +99,7 @@ class ForkServer:
 
             for number, _ in heard.poll():
                 if number == sys.stdin.fileno():
+                    self._end()
                     return None
                 if number in pipes:
                     self._kill(pipes[number])
@@ -154,6 +155,11 @@ class ForkServer:
         if child.pipe is not None:
             child.pipe.close()
             child.pipe = None
+
+    def _end(self) -> None:
+        """Whoever started the server is gone, and perhaps nobody is left to end its children."""
+        for descriptor in self._children:
+            signal.pidfd_send_signal(descriptor, signal.SIGKILL)
 
     def _leave(self, pipe: socket.socket) -> None:
         """In a child: closes what is the server's."""
