@@ -69,9 +69,16 @@ JOBS := 8
 RERUNS := 0
 TOOLS := $(addprefix $(BIN)/,promtool prometheus grpcurl helm kustomize kubectl)
 # Bytecode is kept, whatever is usual on this machine: hundreds of processes would compile the same modules again.
-test: apt-fuzz .venv/.dev $(TOOLS)
+test: apt-fuzz .venv/.dev $(TOOLS) $(if $(TESTS),,.cache/collected)
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder \
 		--reruns-late $(RERUNS) --reruns-delay 11 --max-suite-reruns 3 --rerun-show-tracebacks $(TESTS)
+
+# pytest rewrites the assertions of each file that it imports, and keeps the result. Otherwise all of its workers would do
+# that for all files.
+.cache/collected: $(shell find tests -name '*.py') | apt-dev .venv/.dev
+	@mkdir -p $(@D)
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --collect-only --quiet > $@.new || { cat $@.new; exit 1; }
+	@mv $@.new $@
 
 # In the background, and beside others, too; what it downloads is kept in .cache/fresh.
 SUITE := bookworm
