@@ -24,8 +24,6 @@ _MODULES = ("arpguard", "arpguard_lab.apiserver")
 class Forked:
     """A process that was forked for this one, with the methods of `subprocess.Popen` that its users need."""
 
-    stdout = None
-
     def __init__(self, words: Sequence[str], pid: int, descriptor: int, pipe: int) -> None:
         """`descriptor`: a pidfd (pidfd_open(2)). `pipe`: of a socket that gives its exit code once it has ended."""
         self.args = words
@@ -108,22 +106,18 @@ def _asked(
     words: Sequence[str], stdin: int | None, files: tuple[IO[bytes], IO[bytes]], env: Mapping[str, str]
 ) -> Forked | None:
     """None where nobody forks, or not this."""
-    netns, module, arguments = "/proc/thread-self/ns/net", "", [""]
-    match list(words):
-        case ["nsenter", net, sys.executable, "-m", name, *rest] if net.startswith("--net="):
-            netns, module, arguments = net.removeprefix("--net="), name, rest
-        case [sys.executable, "-m", name, *rest]:
-            module, arguments = name, rest
-    if VARIABLE not in os.environ or module not in _MODULES:
+    ours = _ours(words)
+    if VARIABLE not in os.environ or ours is None:
         return None
 
+    netns, program = ours
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as pipe:
         try:
             pipe.connect(os.environ[VARIABLE])
         except OSError:  # it has ended, or this process sees other files
             return None
 
-        wanted = [module, [sys.executable, "-m", module, *arguments], dict(env), os.getcwd(), os.getpriority(0, 0)]
+        wanted = [program[0], [sys.executable, "-m", *program], dict(env), os.getcwd(), os.getpriority(0, 0)]
         with open(os.devnull, "rb") as null, open(netns, "rb") as network:
             given = [0 if stdin is None else null.fileno(), *(file.fileno() for file in files), network.fileno()]
             socket.send_fds(pipe, [json.dumps(wanted).encode()], given)
@@ -131,3 +125,13 @@ def _asked(
         if not descriptors:
             return None
         return Forked(words, int(said), descriptors[0], pipe.detach())
+
+
+def _ours(words: Sequence[str]) -> tuple[str, list[str]] | None:
+    """The network namespace, and a module of ours with its arguments; None for another command line."""
+    match list(words):
+        case ["nsenter", net, sys.executable, "-m", module, *rest] if net.startswith("--net=") and module in _MODULES:
+            return net.removeprefix("--net="), [module, *rest]
+        case [sys.executable, "-m", module, *rest] if module in _MODULES:
+            return "/proc/thread-self/ns/net", [module, *rest]
+    return None
