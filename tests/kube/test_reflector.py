@@ -583,10 +583,10 @@ async def test_reflector_that_is_stopped_forgets_and_begins_anew(tmp_path):
         requests = len(api.seen)
 
         sources.start(reflector)
-        await until(lambda: len(api.seen) > requests)
+        begun_anew = {"limit": str(PAGE)}
+        await until(lambda: begun_anew in [seen.query for seen in api.seen[requests:]])
         await sources.stop(reflector)
         await sources.stop(reflector)
-        assert api.seen[-1].query == {"limit": str(PAGE)}  # it had begun anew
 
 
 @in_loop

@@ -23,7 +23,7 @@ from support.netns.agents import hung, pid_of, said
 from support.netns.cable import Pair, a_pair, address
 from support.netns.foreign import an_xdp_program, attached
 from support.netns.guard import a_guard, attachments
-from support.netns.waiting import REPAIR_S, until
+from support.netns.waiting import ANSWER_S, REPAIR_S, until
 from support.netns.wire import Wire, a_wire, stream
 from support.programs.compiling import another_build
 
@@ -213,9 +213,10 @@ def test_a_wrong_edit_changes_nothing_and_is_reported(agent, wire, text, problem
     ids=["emptied", "removed"],
 )
 def test_a_lost_configuration_changes_nothing_and_is_reported(agent, wire, damage, report):
+    """Nothing wakes an agent when a file is gone, as while it is replaced: the next whole pass finds it."""
     before = said(agent, report)
     damage(agent.config)
-    until(lambda: said(agent, report) > before, REPAIR_S)
+    until(lambda: said(agent, report) > before, ANSWER_S)
     assert answers(wire) == {OWNED: [M], FOREIGN: []}
     solved = said(agent, "solved: configuration")
     agent.configure(a_config())
