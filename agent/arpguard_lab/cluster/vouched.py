@@ -100,10 +100,14 @@ def an_owner(bench: KubeBench, among: Sequence[Host] = ()) -> Host:
 
 def none_lost(bench: KubeBench, watch: Watch, text: str, vips: Sequence[Address] = (), /, **facts: object) -> Step:
     """A verdict with the bar that no request for some VIPs, or for any, was lost; for when the watch is over."""
-    asked = vips or VIPS
-    lost = sum(watch.stream.lost(each, until_ns=EVER_NS) for each in asked)
-    longest_ms = max(watch.stream.silence(each).length_ms for each in asked)
-    return verdict(bench, watch, text, lost=lost, longest_silence_ms=longest_ms, none_lost=lost == 0, **facts)
+    return verdict(bench, watch, text, **losses(watch, vips or VIPS), **facts)
+
+
+def losses(watch: Watch, vips: Sequence[Address]) -> dict[str, object]:
+    """How many requests for some VIPs were lost, with the bar that none was; for when the watch is over."""
+    lost = sum(watch.stream.lost(each, until_ns=EVER_NS) for each in vips)
+    longest_ms = max((watch.stream.silence(each).length_ms for each in vips), default=0)
+    return {"lost": lost, "longest_silence_ms": longest_ms, "none_lost": lost == 0}
 
 
 def verdict(bench: KubeBench, watch: Watch, text: str, **facts: object) -> Step:

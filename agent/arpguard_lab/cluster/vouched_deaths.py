@@ -15,6 +15,7 @@ from arpguard_lab.cluster.vouched import (
     an_owner,
     begin,
     is_doubted,
+    losses,
     none_lost,
     until_bound,
     verdict,
@@ -148,8 +149,7 @@ def run_both_die(bench: KubeBench) -> Iterator[Step]:
         deaths = Deaths(bench, watch)
         yield deaths.die(f"{owner.name} dies, and its voucher, {victims[1].name}, with it", *victims)
 
-    facts = {"others_lost": sum(watch.stream.lost(each) for each in kept)}
-    yield deaths.verdict("both deaths", _BOTH_MS, **facts, others_lost_none=not facts["others_lost"])
+    yield deaths.verdict("both deaths", _BOTH_MS, **losses(watch, kept))
 
 
 def run_ring_of_three(bench: KubeBench) -> Iterator[Step]:
