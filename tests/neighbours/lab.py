@@ -24,12 +24,12 @@ from arpguard_lab.netns import Netns
 from neighbours.controlplane import ControlPlane, missing
 from neighbours.pages import replace_table, surroundings
 from neighbours.scene import end_by_signals
+from support.lab.run import missed
 
 ROOT = Path(__file__).parents[2]
 _ADDRESS = "127.0.0.1"
 _LIMIT_S = 3600.0
 TRIES = 3
-_VERDICTS = ("ok", "judged")
 # Bars that a machine with much else to do may miss.
 OF_TIME = {"gap_in_bounds", "median_in_bounds", "worst_in_bounds", "within_half_a_second"}
 # What of a step is in the table, where it has it, besides whether it is right.
@@ -97,14 +97,14 @@ def _steps(name: str, place: Place) -> list[dict[str, Any]]:
 
 def _is_only_late(step: dict[str, Any]) -> bool:
     """Whether a step misses bars of time, and nothing else."""
-    missed = {name for name, value in step.items() if value is False and name not in _VERDICTS}
-    return bool(missed) and missed <= OF_TIME and step["nodes"] == step["expected"]
+    wrong = missed(step)
+    return bool(wrong) and OF_TIME.issuperset(wrong) and step["nodes"] == step["expected"]
 
 
 def _told(step: dict[str, Any]) -> str:
     who = "as expected" if step["nodes"] == step["expected"] else f"answered by {step['nodes']}"
     figures = [f"{name} {step[name]}" for name in _FIGURES if step.get(name) is not None]
-    wrong = [f"{name}: {value}" for name, value in step.items() if value is False and name not in _VERDICTS]
+    wrong = [f"{name}: False" for name in missed(step)]
     return ", ".join([who, *figures, *wrong, *([str(step["error"])] if "error" in step else [])])
 
 
