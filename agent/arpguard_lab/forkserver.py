@@ -158,8 +158,8 @@ class ForkServer:
 
     def _end(self) -> None:
         """Whoever started the server is gone, and perhaps nobody is left to end its children."""
-        for descriptor in self._children:
-            signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+        for child in self._children.values():
+            self._kill(child)
 
     def _leave(self, pipe: socket.socket) -> None:
         """In a child: closes what is the server's."""
