@@ -231,7 +231,7 @@ class Bench:
         waits_for(f"stopping {len(agents)} agents and removing the guard")
         for agent in agents.values():
             agent.kill(signal.SIGTERM)
-            self.arpguard(agent.host, "cleanup", "--pin-dir", str(agent.pin_dir))
+            agent.host.netns.arpguard("cleanup", "--pin-dir", str(agent.pin_dir))
 
     def bind_everywhere(self, where: str, *vips: Address) -> None:
         """Puts VIPs on all nodes."""
@@ -248,10 +248,6 @@ class Bench:
         finally:
             for host in self.nodes:
                 host.unbind(vip, where)
-
-    def arpguard(self, host: Host, *words: str) -> str:
-        """Runs the command line on a host."""
-        return host.netns.arpguard(*words)
 
     def decided(self, agent: AgentProcess, vip: Address, how: str) -> dict[str, int]:
         """What the counters of a node say that it did about a VIP (`enforced`), or would have done (`observed`)."""
