@@ -15,7 +15,10 @@ from arpguard.dataplane import bpffs
 from arpguard_lab.netns import Netns
 from arpguard_lab.topology import NETWORK, NETWORK6, AgentProcess, Host
 from support.netns.agents import RoomyAgent, arpguard
-from support.netns.waiting import START_S
+from support.netns.waiting import START_S, until
+
+# /proc/net/if_inet6: scopes (include/net/ipv6.h) and flags (include/uapi/linux/if_addr.h)
+_GLOBAL, _LINK_LOCAL, _TENTATIVE = "00", "20", 0x40
 
 
 def address(number: int) -> IPv4Address:
@@ -133,6 +136,17 @@ def speak_ipv6(*hosts: Host) -> None:
         quiet = [f"net.ipv6.conf.eth0.{name}=0" for name in ("accept_ra", "accept_dad", "disable_ipv6")]
         host.netns.run("sysctl", "-qw", *quiet)
         host.netns.batch([f"addr add {host.address6}/64 dev eth0 nodad"])
+    until(lambda: all(_is_spoken(host) for host in hosts), what="all addresses, and their groups")
+
+
+def _is_spoken(host: Host) -> bool:
+    """Whether the kernel uses both its addresses. A worker of the kernel's joins their groups before that."""
+
+    def read() -> set[str]:
+        rows = [line.split() for line in Path("/proc/thread-self/net/if_inet6").read_text(encoding="ascii").splitlines()]
+        return {scope for _, _, _, scope, flags, device in rows if device == "eth0" and not int(flags, 16) & _TENTATIVE}
+
+    return host.netns.call(read) >= {_GLOBAL, _LINK_LOCAL}
 
 
 def groups_of(netns: Netns, device: str = "eth0") -> dict[IPv6Address, int]:
