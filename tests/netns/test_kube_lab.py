@@ -138,6 +138,8 @@ def test_what_makes_no_sense_exits_2(words, text):
 @pytest.fixture
 def lab() -> Iterator[KubeLab]:
     with a_place("lab") as (folder, pins), KubeLab(2, folder, pins) as made:
+        for host in made.nodes:
+            until(lambda: reaches_api(made, host) and answers_on_lan(made, host), what="its links forward")  # noqa: B023
         yield made
 
 
@@ -257,8 +259,12 @@ def through_the_switch(lab: KubeLab, meddler: Meddler, count: int) -> list[int]:
         until(lambda: meddler.heard == before + count and not meddler.waiting, 30, "all are on their way")
         lab.switch.call(lambda: inject(second.port, head + b"\xff" * 46))
         heard = []
-        while (frame := ear.recv(100))[14:] != b"\xff" * 46:
-            heard.append(int.from_bytes(frame[14:], "big"))
+        try:
+            while (frame := ear.recv(100))[14:] != b"\xff" * 46:
+                heard.append(int.from_bytes(frame[14:], "big"))
+        except TimeoutError:
+            links = [lab.switch.run("ip", "-s", "link"), second.netns.run("ip", "-s", "link")]
+            pytest.fail("\n".join([f"the last frame is missing after {len(heard)} others", *links]))
         return heard
 
 
@@ -299,7 +305,6 @@ def test_frames_of_vouching_are_meddled_with(lab, meddler, way):
 
 def test_a_node_that_is_cut_off_from_the_api_still_answers_on_the_lan(lab):
     host = lab.nodes[0]
-    until(lambda: reaches_api(lab, host) and answers_on_lan(lab, host), 10, "its links forward")
     lab.cut_off(host)
     assert (reaches_api(lab, host), answers_on_lan(lab, host)) == (False, True)
     until(lambda: reaches_api(lab, lab.nodes[1]), 10)

@@ -111,9 +111,10 @@ class Meddler:
                 self._hear(address[0], data)
             now_s = time.monotonic()
             while self._due and self._due[0][0] <= now_s:
-                _, _, frame = heapq.heappop(self._due)
+                _, _, frame = self._due[0]
                 with suppress(OSError):
                     self._socket.sendto(frame, (_port_to(frame), 0))
+                heapq.heappop(self._due)
 
     def _hear(self, port: str, frame: bytes) -> None:
         self._before.append(frame)
