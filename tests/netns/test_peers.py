@@ -7,6 +7,7 @@ from ipaddress import IPv6Address
 import pytest
 
 from arpguard.addresses import BROADCAST_MAC, MacAddress
+from arpguard.verdict import Reason
 from arpguard.wire.arp import ArpOp
 from arpguard.wire.ethernet import ETHERTYPE_IPV6
 from arpguard.wire.ndp import (
@@ -21,7 +22,6 @@ from arpguard.wire.ndp import (
 from arpguard_lab.peers.programs import Keepalived, KubeVipLike, MetalLbLike, find, holds
 from support.frames.builders import a_frame, a_packet
 from support.frames.nd_builders import tlla
-from support.netns.agents import said
 from support.netns.announcers import announcers
 from support.netns.cable import Pair, a_pair, address, address6, speak_ipv6
 from support.netns.waiting import ANSWER_S, until
@@ -204,7 +204,8 @@ def test_delegated_elsewhere_nothing_of_an_announcer_is_heard(pair, wire, begin,
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_delegated_here_its_frames_are_its_own(pair, wire, begin, delegated_elsewhere, program):
     delegated_elsewhere.configure(DELEGATED.format(vip=VIP, node="node-1"))
-    until(lambda: said(delegated_elsewhere, "configuration applied") == 1, 5.0)
+    asked = ("explain", str(VIP), "--operation", "out-reply", "--pin-dir", str(delegated_elsewhere.pin_dir))
+    until(lambda: Reason.EGRESS_DELEGATED.meaning in pair.arpguard(*asked, "-o", "wide").stdout)
     announcer = begin(program(pair.node, pair.folder, VIP))
     announcer.wait_for()
     until(lambda: wire.hear(0.01), 3.0, "its announcement")
