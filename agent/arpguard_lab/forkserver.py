@@ -4,7 +4,8 @@
 
 The descriptor is that of a Unix socket that listens. A child looks like a process that was started, to its user and in
 /proc, but all have the same seed of hashes (PYTHONHASHSEED) and share memory. It is killed when whoever asked for it is
-gone. The server ends with its standard input, and then kills those that still run.
+gone. The server ends with its standard input, and then kills those that still run. It ends at once if the kernel has no
+CONFIG_CHECKPOINT_RESTORE, which it needs; then everybody starts their own programs.
 """
 
 import ctypes
@@ -38,7 +39,7 @@ _NAMESPACES = ("cgroup", "ipc", "mnt", "pid", "time", "user", "uts")
 _LIMITS = sorted({value for name, value in vars(resource).items() if name.startswith("RLIMIT_")})
 
 _CLONE_NEWNET = 0x40000000
-_PR_SET_MM, _PR_SET_MM_MAP = 35, 14
+_PR_SET_MM, _PR_SET_MM_MAP, _PR_SET_MM_MAP_SIZE = 35, 14, 15
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.sbrk.restype = ctypes.c_void_p
 _SHOWN: list[object] = []  # what /proc reads must stay where it is
@@ -64,6 +65,9 @@ class Wanted:
 
 def main() -> None:
     """Forks for each request, and becomes in each child what was asked for."""
+    size = ctypes.c_uint()
+    if _libc.prctl(_PR_SET_MM, _PR_SET_MM_MAP_SIZE, ctypes.byref(size), 0, 0) != 0:
+        return  # a child could not show its command line
     wanted = ForkServer(socket.socket(fileno=int(sys.argv[1]))).serve()
     if wanted is not None:
         _become(wanted)

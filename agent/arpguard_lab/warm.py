@@ -111,17 +111,19 @@ def _asked(
         return None
 
     netns, program = ours
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as pipe:
+    wanted = [program[0], [sys.executable, "-m", *program], dict(env), os.getcwd(), os.getpriority(0, 0)]
+    with (
+        socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as pipe,
+        open(os.devnull, "rb") as null,
+        open(netns, "rb") as network,
+    ):
+        given = [0 if stdin is None else null.fileno(), *(file.fileno() for file in files), network.fileno()]
         try:
             pipe.connect(os.environ[VARIABLE])
+            socket.send_fds(pipe, [json.dumps(wanted).encode()], given)
+            said, descriptors, *_ = socket.recv_fds(pipe, 16, 1)
         except OSError:  # it has ended, or this process sees other files
             return None
-
-        wanted = [program[0], [sys.executable, "-m", *program], dict(env), os.getcwd(), os.getpriority(0, 0)]
-        with open(os.devnull, "rb") as null, open(netns, "rb") as network:
-            given = [0 if stdin is None else null.fileno(), *(file.fileno() for file in files), network.fileno()]
-            socket.send_fds(pipe, [json.dumps(wanted).encode()], given)
-        said, descriptors, *_ = socket.recv_fds(pipe, 16, 1)
         if not descriptors:
             return None
         return Forked(words, int(said), descriptors[0], pipe.detach())

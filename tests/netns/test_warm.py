@@ -3,18 +3,21 @@
 import os
 import re
 import resource
+import select
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from arpguard_lab import warm
 from arpguard_lab.netns import Netns
-from support.netns.waiting import until
+from support.netns.waiting import ANSWER_S, until
 from support.warming import a_fork_server
 
 pytestmark = pytest.mark.netns
@@ -207,3 +210,20 @@ def test_everybody_starts_their_own_once_the_server_has_ended(listens, monkeypat
         place = os.environ[warm.VARIABLE]
     monkeypatch.setenv(warm.VARIABLE, place)
     assert isinstance(listens(SERVER), subprocess.Popen)
+
+
+def test_server_ends_at_once_where_the_kernel_lacks_what_it_needs():
+    change = "from arpguard_lab import forkserver as it; it._PR_SET_MM_MAP_SIZE = -1; it.main()"
+    done = subprocess.run([sys.executable, "-c", change, "-1"], stdin=subprocess.DEVNULL, check=False, timeout=60)
+    assert done.returncode == 0
+
+
+def test_who_has_asked_when_the_server_ends_starts_their_own(listens, monkeypatch, tmp_path):
+    monkeypatch.setenv(warm.VARIABLE, str(tmp_path / "socket"))
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener, ThreadPoolExecutor(1) as pool:
+        listener.bind(str(tmp_path / "socket"))
+        listener.listen()
+        started = pool.submit(listens, SERVER)
+        assert select.select([listener], [], [], ANSWER_S)[0], "somebody asks"
+        listener.close()
+        assert isinstance(started.result(), subprocess.Popen)
