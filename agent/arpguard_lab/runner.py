@@ -30,7 +30,7 @@ from arpguard_lab.sidebyside import Play, side_by_side
 from arpguard_lab.topology import Ethernet, Lab
 
 ROUNDS = "rounds"
-ROUNDS_SUMMARY = "random faults of agents, nodes, networks and the API: never do two nodes answer for one VIP"
+ROUNDS_SUMMARY = "random faults of agents, nodes, networks and the API: two nodes never answer for one VIP"
 
 _NODES_AT_ONCE = 12  # in the labs of all scenarios that run side by side, each with an agent
 _USUAL_WIDTHS = (46, 8)  # of a scenario with Kubernetes

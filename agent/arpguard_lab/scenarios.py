@@ -180,13 +180,13 @@ SCENARIOS: dict[str, Scenario] = {
         widths=(45, 14),
     ),
     "ipv6-clients": Scenario(
-        "a client's kernel: sees that the VIP is taken, gets its probes answered, follows",
+        "a client sees that the VIP is taken, gets answers to its probes, follows a move",
         ipv6.run_clients,
         ethernet=Ethernet(ipv6=True),
         widths=(45, 14),
     ),
     "keepalived": Scenario(
-        "two masters in a partition, an address that kill -9 leaves: one gets through",
+        "two masters in a partition, or an address left by kill -9: one gets through",
         partial(run_keepalived, vip=VIP),
         needs=KEEPALIVED,
         widths=_OF_KEEPALIVED,

@@ -319,10 +319,7 @@ def test_where_no_other_agent_listens_the_remedy_is_told(run, everywhere):
 
     assert code == 3
     assert out.splitlines()[1].startswith("node-1 ")
-    assert (
-        "cannot reach the other nodes' agents: an agent listens for other machines only if its `grpc.listen` names"
-        in err
-    )
+    assert "cannot reach the other nodes' agents: an agent serves other machines only if its `grpc.listen` names" in err
 
 
 def test_agent_that_is_unknown_to_the_certificate_is_refused(run, pki):

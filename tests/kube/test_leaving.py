@@ -125,7 +125,7 @@ async def test_agent_ends_though_the_server_does_not_answer(one, caplog, trouble
 
         assert side.kernel.value.fence_ns <= fence_ns + NS_PER_S
         assert side.kernel.owned() == {A, B}
-        assert any("cannot find out why this agent has to stop" in record.getMessage() for record in caplog.records)
+        assert any("cannot find out why this agent is stopping" in record.getMessage() for record in caplog.records)
         one.fault(NODE)
 
 

@@ -503,7 +503,7 @@ async def test_server_whose_streams_stand_still_is_lost(one, caplog):
         await _owns(side, A)
         one.fault(NODE, freeze=True)
         await until(lambda: side.kube.state.sources["leases"].lost != "", 20)
-        await until(lambda: side.says("the stream does not show what this node has written"))
+        await until(lambda: side.says("the stream does not show this node's own writes"))
         one.fault(NODE)
         await until(lambda: side.kube.state.sources["leases"].lost == "", 10)
 
@@ -558,7 +558,7 @@ async def test_claims_that_are_refused_are_not_tried_in_a_loop(one, caplog):
         assert len(_lines(caplog, "lease: cannot renew")) == 1
         one.fault(NODE)
         await _owns(side, A, B, C)
-        assert len(_lines(caplog, "lease: renewed again")) == 1
+        assert len(_lines(caplog, "lease: renewals work again")) == 1
 
 
 @pytest.mark.parametrize("trouble", ["away", "silent"])
@@ -585,7 +585,7 @@ async def test_outage_is_told_of_once_and_is_no_busy_loop(one, caplog, trouble):
         await until(lambda: not side.says("cannot renew the lease"), 15)
         await _owns(side, A)
 
-        assert len(_lines(caplog, "lease: renewed again")) == 1
+        assert len(_lines(caplog, "lease: renewals work again")) == 1
         assert not side.says("the lease")
 
 

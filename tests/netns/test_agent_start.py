@@ -205,7 +205,7 @@ def test_an_agent_that_is_told_to_end_while_it_waits_for_the_one_before_ends_in_
         agent.wait_for("another agent, or its voucher process, uses")
         agent.send(signal.SIGTERM)
         assert agent._process.wait(END_S) == 0
-    assert "stopped before the other agent ended" in agent.said()
+    assert "stopped before the other agent did" in agent.said()
 
 
 def as_nobody(*words: str, folder: Path) -> "subprocess.CompletedProcess[str]":

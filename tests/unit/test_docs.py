@@ -201,7 +201,7 @@ def test_front_page_names_what_the_tests_ran_on():
     ("question", "facts"),
     [
         ("What happens on uninstall?", ["helm uninstall", "apt-get remove", "pip uninstall", "arpguard cleanup"]),
-        ("What happens when the API server is away?", ["owner: follow", "within 2 s", "fixed owner"]),
+        ("What happens when the API server is unreachable?", ["owner: follow", "within 2 s", "fixed owner"]),
         ("Which node has VIP X, and which Service is it?", ["kubectl arpguard explain X", "of elected VIPs only"]),
         ("Does keepalived failover work?", ["hangs", "vrrp_notify_fifo"]),
         ("Does it run in kind?", ["not been tested", "BPF file system"]),

@@ -24,7 +24,7 @@ def statuses(node: ThisNode) -> dict[str, _Status]:
 
     A wrong edit of the configuration makes `config` not serving and nothing else: the last good one is in force.
     `kubernetes` is UNKNOWN while the agent runs without it. It is not part of the whole: an agent that is restarted
-    because the API server is away comes no nearer to it.
+    because the API server is unreachable comes no nearer to it.
     """
     cluster = node.cluster
     attached = {attachment.ifindex for attachment in node.state.attachments}

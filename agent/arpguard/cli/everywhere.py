@@ -25,8 +25,8 @@ from arpguard.v1 import agent_pb2 as pb
 
 _AT_ONCE = 32
 _NO_OTHER = (
-    "cannot reach the other nodes' agents: an agent listens for other machines only if its `grpc.listen` names an "
-    "address of its node and its `grpc.tls` is set (docs/api.md); --port gives the agents' port"
+    "cannot reach the other nodes' agents: an agent serves other machines only if its `grpc.listen` names an address "
+    "of its node and its `grpc.tls` is set (docs/api.md); set --port to the agents' port"
 )
 
 Answer = TypeVar("Answer", bound=Message)

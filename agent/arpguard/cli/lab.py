@@ -14,9 +14,9 @@ def add_lab(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
     parser = subparsers.add_parser(
         "lab",
         help="try the guard in network namespaces on this machine",
-        description="Builds nodes, a switch and a client in network namespaces, asks, with real ARP requests "
-        "or neighbour solicitations, which nodes answer for a VIP without and with the guard, and removes everything "
-        "again. Exit code 0: each scenario ended as expected. Needs root.",
+        description="Builds nodes, a switch and a client in network namespaces, sends real ARP requests or "
+        "neighbour solicitations to see which nodes answer for a VIP with and without the guard, and then removes "
+        "everything. Exit code 0: each scenario ended as expected. Needs root.",
     )
 
     parser.add_argument("--nodes", type=int, default=3, metavar="N", help="cluster nodes, 2 to 16 (default: 3)")

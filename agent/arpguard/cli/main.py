@@ -79,7 +79,7 @@ def _add_agent(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         type=Path,
         metavar="FILE",
         help="configuration file (YAML), reloaded when it changes; with --configmap, used only until the agent has "
-        "read the ConfigMap, and for settings that take effect only at the start",
+        "read the ConfigMap, and for settings that take effect only at startup",
     )
     parser.add_argument(
         "--configmap",
@@ -104,7 +104,7 @@ def _add_agent(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         "--early-file",
         type=Path,
         metavar="FILE",
-        help="write to this file the ranges that `arpguard early` is to close at the next boot",
+        help="file to record the ranges that `arpguard early` closes at the next boot",
     )
     parser.add_argument(
         "--trace",
@@ -264,7 +264,7 @@ def _add_cleanup(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         type=Path,
         default=_EARLY_FILE,
         metavar="FILE",
-        help="the agent's --early-file; it is removed too, unless the file says that it is for another bpf.pin_dir "
+        help="the agent's --early-file; also removed, unless the file names another bpf.pin_dir "
         f"(default: {_EARLY_FILE})",
     )
     parser.set_defaults(run=lazily("cleanup", "clean_up"))

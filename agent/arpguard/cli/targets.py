@@ -32,7 +32,7 @@ def target_of(options: argparse.Namespace, address: str) -> Target:
     """The agent of another node, by the address of its Node object."""
     found = ip_address(address)
     host = f"[{found}]" if found.version == 6 else str(found)
-    remedy = "or say with --port where it listens"
+    remedy = "or give its port with --port"
     return Target(f"{host}:{options.port or DEFAULT_PORT}", _tls(options), options.timeout, remedy)
 
 

@@ -63,7 +63,7 @@ def misnamed(config: AgentConfig, node: str, *, by_host: bool) -> list[str]:
     remedy = (
         f"start the agent with --node-name {meant}"
         if meant
-        else "give the agent the name that `vips:` has for this node (--node-name)"
+        else "set --node-name to the name that `vips:` has for this node"
     )
     return [f"vips: {named}: {remedy}"]
 

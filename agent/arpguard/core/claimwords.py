@@ -75,7 +75,7 @@ def _refused(candidates: Iterable[Candidate]) -> Iterator[str]:
 
 def _claim_steps(address: Address, holder: Holder, candidates: tuple[Candidate, ...], now_ns: int) -> Iterator[str]:
     name, since = holder.node, _since(holder, now_ns)
-    free = "any eligible node may take the VIP, the first choice first"
+    free = "any eligible node may take the VIP, in order of preference"
     before = f"first {name} falls silent, then the claim disappears; after that" if name else "after that"
     texts = {
         ClaimState.VALID: f"{name} holds the claim{since}",
@@ -121,4 +121,4 @@ def _valid_steps(holder: Holder, candidates: tuple[Candidate, ...]) -> Iterator[
     elif first != holder.node and any(candidate.leads for candidate in candidates):
         yield f"{first} should have the VIP, and takes it over immediately"
     elif first != holder.node:
-        yield f"{first} is preferred, but an owner keeps its VIP until nothing has changed for a minute"
+        yield f"{first} is preferred, but the owner keeps the VIP until a minute passes without changes"

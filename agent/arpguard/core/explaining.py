@@ -311,7 +311,7 @@ def _range_steps(scene: Viewpoint) -> list[str]:
     return [silent, f"the mode is {scene.control.mode.name.lower()} (the node's)"]
 
 
-_HELD = "hold is set, so the right to answer does not expire: while the API server is away, two nodes can answer"
+_HELD = "hold is set, so the right to answer does not expire: while the API server is unreachable, two nodes can answer"
 
 
 def _fence_step(left_ns: int | None, voucher_left_ns: int | None, *, elected: bool) -> str:

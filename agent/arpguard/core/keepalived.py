@@ -306,11 +306,11 @@ def owner_step(owner: Owner, node: str, known: InstanceStates, *, waits: bool) -
     """
     instance, unknown = owner.instance, known.why_unknown(owner.instance)
     if waits and unknown:
-        return f"it is not known whether {instance} is MASTER on {node}: {unknown}; {_STILL}"
+        return f"the state of {instance} on {node} is unknown: {unknown}; {_STILL}"
     if waits:
         return f"keepalived says that {instance} is {known.word(instance)} on {node}, but {_STILL}"
     if unknown:
-        return f"it is not known whether {instance} is MASTER on {node}, so this node is silent: {unknown}"
+        return f"the state of {instance} on {node} is unknown, so this node is silent: {unknown}"
     if known.states[instance] is VrrpState.MASTER:
         return (
             f"keepalived runs on {node} and says that {instance} is MASTER, so the guard there passes answers for the "

@@ -40,8 +40,8 @@ async def cluster_secret(client: Client, namespace: str, name: str) -> bytes:
 
     if found is None:
         raise ClusterSecretError(
-            f"Secret {namespace}/{name} was deleted while the agent read it; the agent creates it again, so leave it "
-            "there"
+            f"Secret {namespace}/{name} was deleted while the agent read it; the agent will recreate it: do not "
+            "delete it"
         )
     return secret_in(found, f"Secret {namespace}/{name}")
 

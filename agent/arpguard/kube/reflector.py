@@ -274,8 +274,8 @@ class Reflector(Generic[T]):
             self._on_silent()
         if brought_nothing:
             self._mute = True
-            raise self._nonsense("the stream does not show what this node has written")
-        log.info("%s: the stream does not show what this node has written; reopening it", self._resource)
+            raise self._nonsense("the stream does not show this node's own writes")
+        log.info("%s: the stream does not show this node's own writes; reopening it", self._resource)
 
     @contextmanager
     def _steadying(self) -> Iterator[Callable[[], bool]]:

@@ -196,7 +196,7 @@ CLUSTER: tuple[spec.Spec[ClusterLook], ...] = (
         "1 while this node's kernel answers only as long as its voucher's grants arrive, else 0; absent where "
         "no other node could vouch for this one, where this node is in observe mode or is not eligible to own any "
         "VIP, and (like all metrics of vouching) where vouching is off",
-        "when it stays 0 for minutes: if this node dies, others replace it only after its lease; `arpguard status` "
+        "when it stays 0 for minutes: if this node dies, others take its VIPs only after its lease; `arpguard status` "
         "says why",
         _bound,
     ),

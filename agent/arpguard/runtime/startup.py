@@ -132,7 +132,7 @@ class Startup:
                         raise
                 await is_set_within(self._stopping, TURN_S)
 
-        log.info("stopped on standby" if self._options.standby else "stopped before the other agent ended")
+        log.info("stopped on standby" if self._options.standby else "stopped before the other agent did")
         return None
 
     async def _begin_to_wait(self, programs: Build, waiting: AsyncExitStack) -> float:
@@ -144,14 +144,16 @@ class Startup:
         """
         if not self._options.standby:
             log.info(
-                "another agent, or its voucher process, uses %s; waiting %.0f s for it to end", self._pin_dir, ENDING_S
+                "another agent or its voucher process uses %s; waiting up to %.0f s for its exit",
+                self._pin_dir,
+                ENDING_S,
             )
             return time.monotonic() + ENDING_S
 
         standby = await self._get_ready(programs)
         waiting.push_async_callback(standby.stop)
         await standby.start()
-        log.info("standby: another agent uses %s; this agent takes over when the other one ends", self._pin_dir)
+        log.info("standby: another agent uses %s; this agent takes over when that one stops", self._pin_dir)
         return math.inf
 
     async def _get_ready(self, programs: Build) -> "Standby":

@@ -197,7 +197,7 @@ SCENARIOS: dict[str, KubeScenario] = {
         "the API server restarts five times for 8 s: no node falls silent", vouched_outages.run_api_rolling
     ),
     "api-away-and-node-dies": _vouching(
-        "a node dies while the API server is away: it is replaced once the server is back",
+        "a node dies while the API server is unreachable: it is replaced once the server is back",
         vouched_outages.run_api_away_and_node_dies,
     ),
     "agent-killed": _vouching(

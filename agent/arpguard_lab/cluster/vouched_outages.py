@@ -53,7 +53,7 @@ def run_api_away(bench: KubeBench) -> Iterator[Step]:
 
 
 def run_api_away_60s(bench: KubeBench) -> Iterator[Step]:
-    """The API server is away for longer than a bound node's right to answer may last, and comes back."""
+    """The API server is unreachable for longer than a bound node's right to answer may last, and comes back."""
     yield from begin(bench)
     owners = {address: host for host in bench.nodes for address in bench.owned(VIPS, host)}
 
@@ -105,7 +105,7 @@ def run_api_rolling(bench: KubeBench) -> Iterator[Step]:
 
 
 def run_api_away_and_node_dies(bench: KubeBench) -> Iterator[Step]:
-    """A node dies while the API server is away: nobody may replace it before that is back.
+    """A node dies while the API server is unreachable: nobody may replace it before that is back.
 
     The node that it vouched for falls silent, as it cannot renew without its voucher, then the one that this one
     vouches for (V16), and so on.
@@ -137,7 +137,7 @@ def run_api_away_and_node_dies(bench: KubeBench) -> Iterator[Step]:
     yield verdict(
         bench,
         watch,
-        f"{victim.name} dies while the API server is away; the server is back after {_AFTER_DEATH_S:g} s",
+        f"{victim.name} dies while the API server is unreachable; the server is back after {_AFTER_DEATH_S:g} s",
         vips=len(owned[victim]),
         taken_early=len(early),
         not_replaced_meanwhile=not early,

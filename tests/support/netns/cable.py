@@ -143,7 +143,9 @@ def _is_spoken(host: Host) -> bool:
     """Whether the kernel uses both its addresses. A worker of the kernel's joins their groups before that."""
 
     def read() -> set[str]:
-        rows = [line.split() for line in Path("/proc/thread-self/net/if_inet6").read_text(encoding="ascii").splitlines()]
+        rows = [
+            line.split() for line in Path("/proc/thread-self/net/if_inet6").read_text(encoding="ascii").splitlines()
+        ]
         return {scope for _, _, _, scope, flags, device in rows if device == "eth0" and not int(flags, 16) & _TENTATIVE}
 
     return host.netns.call(read) >= {_GLOBAL, _LINK_LOCAL}

@@ -162,7 +162,7 @@ def test_node_that_is_away_is_listed_and_the_others_answers_are_there(everywhere
     assert [row[0] for row in cells(out)[1:3]] == ["node-1", "node-2"]
     line = " ".join(out.splitlines()[4:])
     assert line.startswith("node-3: no agent listens at 127.0.0.3:")
-    assert line.endswith("start the agent, or say with --port where it listens")
+    assert line.endswith("start the agent, or give its port with --port")
 
 
 def test_node_without_an_address_is_listed(everywhere, home):
@@ -190,9 +190,7 @@ def test_where_no_other_answers_the_remedy_is_told(everywhere, others):
 
     assert code == 3
     assert cells(out)[1][0] == "node-1"
-    assert err.startswith(
-        "arpguard status: cannot reach the other nodes' agents: an agent listens for other machines only"
-    )
+    assert err.startswith("arpguard status: cannot reach the other nodes' agents: an agent serves other machines only")
 
 
 def test_address_that_one_node_does_not_guard_is_no_failure(everywhere, home, others):

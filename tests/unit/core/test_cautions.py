@@ -28,7 +28,7 @@ def test_elected_vip_needs_a_cluster():
         ("node-1", True, ""),
         ("node-7", True, ""),
         ("vm", False, ""),
-        ("vm", True, "give the agent the name that `vips:` has for this node (--node-name)"),
+        ("vm", True, "set --node-name to the name that `vips:` has for this node"),
         ("Node-1", False, "start the agent with --node-name node-1"),
         ("node-1.example.com", False, "start the agent with --node-name node-1"),
         ("nodee-1", False, "start the agent with --node-name node-1"),

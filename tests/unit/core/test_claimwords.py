@@ -24,7 +24,7 @@ NO_EPOCH = "annotation arpguard.io/holder-epoch is not a UUID ('x')"
 UNCHANGED = "this node has seen the claim unchanged"
 MOVED_ONCE = "the VIP has moved once so far"
 GOING = "the claim is being deleted by hand: first n1 falls silent, then the claim disappears; after that "
-FREE = "any eligible node may take the VIP, the first choice first"
+FREE = "any eligible node may take the VIP, in order of preference"
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_claim_is_worth_what_keeps_others_from_it_first(changes, state):
             [
                 "n2 holds the claim",
                 "n2 renews its lease in time",
-                "n1 is preferred, but an owner keeps its VIP until nothing has changed for a minute",
+                "n1 is preferred, but the owner keeps the VIP until a minute passes without changes",
             ],
         ),
         (
@@ -192,7 +192,9 @@ def test_chain_says_why_this_node_is_silent():
 
 def test_held_vip_is_told_from_one_whose_owner_is_named():
     entry = VipEntry(Kind.OWNED, unfenced=True, epoch=3)
-    held = "hold is set, so the right to answer does not expire: while the API server is away, two nodes can answer"
+    held = (
+        "hold is set, so the right to answer does not expire: while the API server is unreachable, two nodes can answer"
+    )
 
     assert explain(ELECT, InCluster(holder=HELD), entry).steps[-1] == held
     assert explain(Owner(OwnerKind.NODE, node="n1"), InCluster(), entry).steps[-1] != held

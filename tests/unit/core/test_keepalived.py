@@ -391,7 +391,7 @@ def test_lists_show_the_state():
             "keepalived runs on me and says that VI_1 is MASTER, so the guard there passes answers for the VIP",
         ),
         (VrrpState.BACKUP, "keepalived says that VI_1 is BACKUP on me, so this node is silent"),
-        (None, f"it is not known whether VI_1 is MASTER on me, so this node is silent: {UNSAID}"),
+        (None, f"the state of VI_1 on me is unknown, so this node is silent: {UNSAID}"),
     ],
 )
 def test_explain_says_why(state, expected):
@@ -411,7 +411,7 @@ def test_explain_says_why(state, expected):
         ),
         (
             None,
-            f"it is not known whether VI_1 is MASTER on me: {UNSAID}; the agent does not yet know everything",
+            f"the state of VI_1 on me is unknown: {UNSAID}; the agent does not yet know everything",
         ),
     ],
 )

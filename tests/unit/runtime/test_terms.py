@@ -73,8 +73,8 @@ def test_missing_right_is_a_problem_only_where_vouching_is_asked_for(
 
     assert seen == [(problem, lacks_right)] * REFUSED
     assert (terms.problem, terms.lacks_right) == ("", False)
-    lines = [record.getMessage() for record in caplog.records if "no node vouches" in record.getMessage()]
-    assert lines == (["vouching: no node vouches for this one: 403"] if lacks_right else [])
+    lines = [record.getMessage() for record in caplog.records if "has no voucher" in record.getMessage()]
+    assert lines == (["vouching: this node has no voucher: 403"] if lacks_right else [])
 
 
 def test_server_that_was_away_leaves_no_problem_where_only_the_right_is_missing(caplog, monkeypatch):
@@ -95,4 +95,4 @@ def test_server_that_was_away_leaves_no_problem_where_only_the_right_is_missing(
     asyncio.run(terms.learn_secret("arpguard-vouching"))
 
     assert seen == [("", True), ("away", False), ("", True)]
-    assert sum("no node vouches" in record.getMessage() for record in caplog.records) == 1
+    assert sum("has no voucher" in record.getMessage() for record in caplog.records) == 1

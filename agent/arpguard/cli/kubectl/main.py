@@ -83,7 +83,7 @@ def _add_nodes(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_no_ask(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--no-ask", action="store_true", help="do not ask the segment who answers for the VIPs")
+    parser.add_argument("--no-ask", action="store_true", help="do not ask the segment which hosts answer for the VIPs")
 
 
 def _add_mode(parser: argparse.ArgumentParser) -> None:

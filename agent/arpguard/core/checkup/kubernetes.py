@@ -65,7 +65,7 @@ def vouching(picture: Picture) -> Iterator[Finding]:
     for problem in told:
         yield bad(
             problem.removeprefix(_OF_VOUCHING),
-            why="until this is fixed, other nodes replace a dead node only when its lease has expired, not after "
+            why="until this is fixed, other nodes take a dead node's VIPs only when its lease has expired, not after "
             "its voucher's timeout (about a second)",
             fix="see `arpguard status`, and the agent's log",
         )

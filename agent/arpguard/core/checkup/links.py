@@ -25,7 +25,7 @@ def interfaces(picture: Picture) -> Iterator[Finding]:
             yield bad(
                 selector[2] or problem,
                 selector[0],
-                "VIPs on the link that was meant stay unguarded",
+                "VIPs on the intended link stay unguarded",
                 f"correct `interfaces:` in {picture.snapshot.source}",
             )
         return
@@ -119,7 +119,7 @@ def foreign_programs(picture: Picture) -> Iterator[Finding]:
                 f"runs before the guard: {listed(map(_shown, before))}",
                 link.name,
                 "the guard does not see the frames that this program drops, redirects or accepts, and cannot stop them",
-                "make that program attach behind the guard, or restart the agent, which then attaches first (TCX)",
+                "make that program run after the guard, or restart the agent, which then attaches first (TCX)",
             )
         else:
             yield ok(

@@ -105,8 +105,8 @@ def tcx(picture: Picture) -> Iterator[Finding]:
     else:
         yield warn(
             "no TCX, which needs Linux 6.6: the guard attaches by clsact filters",
-            why="a filter with a lower priority number runs before the guard, even if it is attached later, and so "
-            "does a TCX program once the kernel is newer",
+            why="a filter with a lower priority number runs before the guard, even if it is attached later; after a "
+            "kernel upgrade so does a TCX program",
             fix="run the check foreign-programs again after you install other programs, or use a newer kernel",
         )
 

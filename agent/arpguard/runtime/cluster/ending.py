@@ -27,9 +27,9 @@ SEE_S = 2.0  # for what is deleted a moment later
 LATELY_NS = 600 * NS_PER_S  # an uninstall deletes the ConfigMap and ends the agent within this time
 _TERMINATING = "being terminated"  # the words of a kube-apiserver's NamespaceLifecycle
 _KEPT = (
-    "the API server refuses to say why this agent has to stop, and the agent's ConfigMap was not deleted recently, so "
-    "this may be only a restart: the guard stays, and this node's elected VIPs fall silent once the fence has "
-    "expired. If arpguard was uninstalled, remove the guard from each node with deploy/cleanup or `arpguard cleanup`"
+    "the API server refuses to say why this agent is stopping, and the agent's ConfigMap was not deleted recently, so "
+    "this may be just a restart: the guard stays, and this node's elected VIPs fall silent when the fence expires. "
+    "If arpguard was uninstalled, remove the guard from each node with deploy/cleanup or `arpguard cleanup`"
 )
 
 
@@ -69,10 +69,10 @@ class Ending:
             if pod and await self._is_going(Request("get", PODS, namespace, pod)):
                 return End.NAMESPACE_GOES if await self._is_terminating(namespace) else End.REPLACED
         except (ForbiddenError, UnauthorizedError) as error:
-            log.warning("cannot find out why this agent has to stop: %s", error)
+            log.warning("cannot find out why this agent is stopping: %s", error)
             return await self._without_rights()
         except ClusterError as error:
-            log.warning("cannot find out why this agent has to stop: %s", error)
+            log.warning("cannot find out why this agent is stopping: %s", error)
         return End.STOPPED
 
     async def _is_going(self, request: Request) -> bool:

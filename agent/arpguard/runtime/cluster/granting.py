@@ -221,7 +221,7 @@ class Granting:
             self._take(news)
         if process.ended:
             nodes = len(self._adopted)
-            log.warning("the voucher process ended (it vouched for, or tested, %d nodes); starting another", nodes)
+            log.warning("the voucher process exited (vouching for or testing %d nodes); starting another", nodes)
             self._discard_process()
             self._leases.wake()
 

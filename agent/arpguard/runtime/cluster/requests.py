@@ -184,7 +184,7 @@ class Renewals:
         if isinstance(outcome, Applied):
             self.renewed_ns = outcome.sent_ns
             if self.lost:
-                log.warning("lease: renewed again")
+                log.warning("lease: renewals work again")
             self.lost = ""
             self._failing_ns = None
         elif not isinstance(outcome, Conflicted):

@@ -56,7 +56,7 @@ class Terms:
         self.lacks_right = isinstance(error, NoRightError) and not is_asked
         self.problem = "" if self.lacks_right else str(error)
         if self.lacks_right and not self._is_logged:
-            log.info("vouching: no node vouches for this one: %s", error)
+            log.info("vouching: this node has no voucher: %s", error)
             self._is_logged = True  # once, also if the server is away for a while in between
 
     @property

@@ -254,7 +254,7 @@ class Vouching:
         unheard = [each.node for each in vouched if _is_unheard(each, boot_ns())]
         if unheard:
             yield (
-                f"vouching: no ping comes back from {some(unheard)}: check whether something on the path to it "
+                f"vouching: no ping comes back from {some(unheard)}: check whether anything on the path "
                 f"drops EtherType 0x{config.ethertype:04X}"
             )
 

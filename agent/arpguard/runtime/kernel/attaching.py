@@ -63,7 +63,7 @@ class Attaching:
         hidden = [attachment for attachment in attachments if not await runs_first(attachment)]
         problems.extend(
             f"{link.name}: another program runs before arpguard at {attachment.hook.name.lower()} and can hide frames "
-            "from arpguard; make that program attach behind arpguard's, or start it after the agent"
+            "from arpguard; make that program run after arpguard's, or start it after the agent"
             for attachment in hidden
         )
         return attachments
@@ -89,7 +89,7 @@ class Attaching:
 
         if link.kind == "veth":
             problems.append(
-                f"{link.name}: what native XDP on a veth answers is lost unless the veth's peer runs native XDP, "
+                f"{link.name}: native XDP on a veth loses its answers unless the veth's peer runs native XDP, "
                 "too; set datapath: tc"
             )
         return attachment
