@@ -359,7 +359,7 @@ async def test_stream_that_never_shows_anything_and_had_to_is_a_loss(tmp_path, c
             it.reflector.expect(boot_ns())
         await until(lambda: it.reflector.state.streams == 3)
         await asyncio.sleep(5 * ECHO.steady_s)  # it lasts, and that says nothing
-        assert "does not show what this node has written" in it.reflector.state.lost
+        assert "does not show this node's own writes" in it.reflector.state.lost
 
         it.api.script(stream(0.05, bookmark("12")))
         it.reflector.expect(boot_ns())

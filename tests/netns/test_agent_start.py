@@ -194,7 +194,7 @@ def test_an_agent_waits_a_moment_for_the_voucher_of_the_one_before(agent):
     with bpffs.lock(agent.pin_dir):
         agent.configure(a_config())
         agent.start()
-        agent.wait_for("another agent, or its voucher process, uses")
+        agent.wait_for("another agent or its voucher process uses")
     agent.wait_for()
 
 
@@ -202,7 +202,7 @@ def test_an_agent_that_is_told_to_end_while_it_waits_for_the_one_before_ends_in_
     with bpffs.lock(agent.pin_dir):
         agent.configure(a_config())
         agent.start()
-        agent.wait_for("another agent, or its voucher process, uses")
+        agent.wait_for("another agent or its voucher process uses")
         agent.send(signal.SIGTERM)
         assert agent._process.wait(END_S) == 0
     assert "stopped before the other agent did" in agent.said()

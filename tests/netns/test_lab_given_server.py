@@ -76,7 +76,8 @@ def test_a_hand_over_is_judged_by_what_a_write_takes_there(given, tmp_path):
     given.do(lambda it: it.fault(delay=tuple(Delay(SLOW_S, verb) for verb in sorted(WRITES))))
     with a_run(tmp_path / "lab", "drain") as run:
         found = steps(run)
-    assert [step for step in found if not as_expected(step)] == []
+    wrong = [step for step in found if not as_expected(step)]
+    assert not wrong, json.dumps(wrong, indent=1)
     moved = [step for step in found if "gap_ms" in step]
     assert len(moved) == 3
     assert all(step["gap_ms"] > 1000 * SLOW_S and step["write_ms"] >= 1000 * SLOW_S for step in moved)
