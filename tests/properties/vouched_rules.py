@@ -242,7 +242,7 @@ RULES = [
     broken(
         "v-settles-early",
         heartbeat_of_a_bound_node_is_deleted,
-        (Peers, "settled_ns", ", peer.longest_besides(self.times.bound_ns, self._longest_bound_ns)", ""),
+        (Peers, "settled_ns", ", self._longest_of(peer)", ""),
         (Peers, "replace", "if peer.known is None:", "if False:"),
     ),
     broken("v-mutual-no-right", chain, NO_RIGHT),

@@ -1,13 +1,14 @@
 """How long the claim protocol's leases last, and how long its requests may take."""
 
 from arpguard.config.model import LeaseConfig
-from arpguard.core.ownership.lease import Times
+from arpguard.core.ownership.lease import BOUND_NS, Times
 from arpguard.units import NS_PER_S
 
 SYNC_NS = 30 * NS_PER_S
 REST_NS = 10 * NS_PER_S  # as kubelets renew theirs
-# Of a node that is bound to its voucher: it answers on for 48 s without the API server at least, whenever that goes.
-BOUND_NS, BOUND_MARGIN_NS = 72 * NS_PER_S, 12 * NS_PER_S
+BOUND_MARGIN_NS = (
+    12 * NS_PER_S
+)  # so a bound node answers on for 48 s without the API server at least, whenever that goes
 _MAX_WRITES_PER_S = 100  # of heartbeats, in the whole cluster; each is sent to all nodes
 _MAX_WRITES_PER_S_AT_REST = 10
 _MAX_LISTS_PER_S = 3  # of own claims: for each the API server goes through all Leases

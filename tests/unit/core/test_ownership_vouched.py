@@ -7,6 +7,7 @@ from uuid import UUID
 
 import pytest
 
+from arpguard.core.ownership.lease import BOUND_NS
 from arpguard.core.ownership.naming import LOOK_NS, SPARE_NS, UNBOUND_NS
 from arpguard.core.ownership.records import (
     NO_TERM,
@@ -948,6 +949,23 @@ def test_the_longest_lease_that_was_seen_counts_also_for_who_has_no_voucher():
     bench.pass_time(89)
     assert bench.store[VIP].holder == "b"
     bench.pass_time(2)
+    assert bench.store[VIP].holder == "a"
+
+
+def test_a_claim_shows_who_has_no_voucher_that_others_have_one():
+    """As when vouching is switched off node by node: a bound node may answer for all of D_v."""
+    bench = Bench()
+    bench.pass_time(0)
+    bench.claim(holder_uid="of a heartbeat that nobody has seen")
+    bench.pass_time(0.01)
+    bench.want(VIP)
+
+    bench.pass_time(31)
+    (created,) = revocations(bench)
+    assert created.duration_ns == BOUND_NS
+    bench.pass_time(70)
+    assert bench.store[VIP].holder == "b"
+    bench.pass_time(5)
     assert bench.store[VIP].holder == "a"
 
 

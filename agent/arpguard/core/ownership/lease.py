@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from arpguard.units import NS_PER_S
 
 RENEWALS_IN_REST_LEASE = 3
+BOUND_NS = 72 * NS_PER_S  # D_v: of a node that is bound to its voucher
 RENEWALS_IN_BOUND_LEASE = 6  # so that most of it is left whenever the API server goes away
 
 

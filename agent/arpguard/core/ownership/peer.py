@@ -60,5 +60,5 @@ class Peer:
         return self.as_of_ns is not None and self.as_of_ns > moment_ns
 
     def longest_besides(self, *bound_ns: int) -> int:
-        """The longest lease that former objects may have published (V18). `bound_ns`: as seen, or 0: nobody vouches."""
+        """The longest lease that former objects may have published (V18). `bound_ns`: 0 where nobody vouches."""
         return max(self.longest_ns, *bound_ns) if any(bound_ns) else 0

@@ -9,7 +9,7 @@ Such a node counts as alive until a read has shown that it did not renew for its
 from collections.abc import Callable, Container, Iterator
 
 from arpguard.addresses import MacAddress
-from arpguard.core.ownership.lease import Times
+from arpguard.core.ownership.lease import BOUND_NS, Times
 from arpguard.core.ownership.peer import Peer
 from arpguard.core.ownership.probing import LEAD_NS, SILENT_NS
 from arpguard.core.ownership.records import (
@@ -39,6 +39,7 @@ class Peers:
         self._new_epoch = new_epoch
         self._peers: dict[str, Peer] = {}
         self._longest_bound_ns = 0  # of the leases that were seen
+        self._others_vouch = False
 
     def seen(self, node: str, heartbeat: Heartbeat | None, now_ns: int, as_of_ns: int | None = None) -> bool:
         """Takes a heartbeat or its absence, from a watch, or from a consistent read (`as_of_ns`: when that was sent).
@@ -57,6 +58,10 @@ class Peers:
         if as_of_ns is not None:
             peer.as_of_ns = as_of_ns
         return _epoch(before) != _epoch(heartbeat)
+
+    def hear_of_vouching(self) -> None:
+        """A claim shows that nodes vouch for each other: a heartbeat that is gone may have published D_v (V18)."""
+        self._others_vouch = True
 
     def alive(self, node: str, now_ns: int) -> bool:
         """Whether a node's heartbeat has changed within its lease, and is not revoked."""
@@ -175,7 +180,7 @@ class Peers:
         peer.busy = True
         duration_ns = self.times.duration_ns
         if peer.known is None:
-            duration_ns = max(duration_ns, peer.longest_besides(self.times.bound_ns, self._longest_bound_ns))
+            duration_ns = max(duration_ns, self._longest_of(peer))
         return [WriteHeartbeat(node, self._new_epoch(), "", _version(peer.known), duration_ns, early=early)]
 
     def tidy(self, nodes: Container[str], holders: Container[str], now_ns: int) -> list[Effect]:
@@ -250,9 +255,11 @@ class Peers:
 
     def settled_ns(self, peer: Peer) -> int:
         """When any node that answered by a former object of this name must have fallen silent."""
-        return peer.object_since_ns + max(
-            self.times.duration_ns, peer.lease_ns, peer.longest_besides(self.times.bound_ns, self._longest_bound_ns)
-        )
+        return peer.object_since_ns + max(self.times.duration_ns, peer.lease_ns, self._longest_of(peer))
+
+    def _longest_of(self, peer: Peer) -> int:
+        bound_ns = self.times.bound_ns or (BOUND_NS if self._others_vouch else 0)
+        return peer.longest_besides(bound_ns, self._longest_bound_ns)
 
     def _fading_ns(self, peer: Peer) -> int:
         return self._late_ns(peer) - min(self.times.renew_ns // 2, LEAD_NS)
