@@ -857,6 +857,26 @@ def test_a_node_that_stood_still_does_not_answer_by_its_claims_once_the_fence_ha
     assert not bench.core.holder(OTHER, bench.now).answers
 
 
+def test_a_node_answers_by_its_claims_as_long_as_its_fence_allows_without_an_api_server():
+    bench = an_owner()
+    fence_ns = bench.now + TIMES.answers_ns
+    bench.held = (WriteHeartbeat, ReadHeartbeat)
+    bench.pass_time(TIMES.renew_ns / S)
+    (renewal, sent_ns), *_ = bench.waiting
+    bench.serve(bench.core.heartbeat_written(renewal, Outcome.UNKNOWN, None, sent_ns, bench.now))
+    holder = bench.core.holder(VIP, bench.now)
+    assert (holder.alive, holder.answers) == (False, True)
+    assert not bench.core.holder(VIP, fence_ns).answers
+
+
+def test_a_node_that_hands_a_vip_over_does_not_answer_by_its_claim_any_more():
+    bench = an_owner()
+    effects = bench.core.want([], bench.now)
+    assert any(isinstance(effect, ClearEntry) for effect in effects)
+    assert bench.core.holder(VIP, bench.now).node == "a"
+    assert not bench.core.holder(VIP, bench.now).answers
+
+
 def test_a_thousand_vips_are_taken_over_without_looking_at_all_of_them_each_time(monkeypatch):
     looked = Counter()
 

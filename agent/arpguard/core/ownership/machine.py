@@ -31,6 +31,7 @@ from arpguard.core.ownership.records import (
 )
 from arpguard.core.ownership.relying import Reliance
 from arpguard.core.ownership.revoking import Revocations
+from arpguard.core.ownership.stages import Owned
 from arpguard.core.ownership.steps import Moment
 
 
@@ -75,12 +76,14 @@ class Ownership:
             exists=True,
             transitions=claim.transitions,
             voucher=self._voucher_of(claim.holder) if void is False else "",
-            answers=claim.holder == self._node and alive and void is False and self._fences_are_ahead(now_ns),
+            answers=claim.holder == self._node and void is False and self._answers(vip, now_ns),
             seen_ns=last.seen_ns,
         )
 
-    def _fences_are_ahead(self, now_ns: int) -> bool:
-        return self.heartbeat.fence.is_ahead(now_ns) and self.heartbeat.naming.is_fence_ahead(now_ns)
+    def _answers(self, vip: Address, now_ns: int) -> bool:
+        """Whether this kernel has the entry, and no fence has passed; the API server may be unreachable meanwhile."""
+        ahead = self.heartbeat.fence.is_ahead(now_ns) and self.heartbeat.naming.is_fence_ahead(now_ns)
+        return ahead and self.claims.stage(vip) is Owned
 
     def _voucher_of(self, node: str) -> str:
         if node == self._node:

@@ -184,7 +184,8 @@ class Holder:
 
     `known` False: the claim has not been seen yet. `exists`: there is a claim. `seen_ns`: when this version of it came
     here, on this node's boot clock. `voucher`: the node that vouches for it, while it is bound to that; "" for none.
-    `answers`: it is this node, and its kernel answers by this claim: no fence has passed. The rest is as in the claim.
+    `answers`: it is this node, and its kernel answers by this claim: it has the entry, and no fence has passed.
+    The rest is as in the claim.
     """
 
     node: str = ""

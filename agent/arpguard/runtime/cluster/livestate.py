@@ -166,8 +166,8 @@ class LiveState:
     def _owner_by_claim(self, vip: Address) -> KnownOwner:
         """Another node has what it claimed until its epoch ends, however silent its heartbeat seems from here.
 
-        This node has it until its fence, or its voucher's, passes. Then another node may take over, and announce the
-        VIP with a new MAC; a node that is cut off does not know that MAC.
+        This node has it while its kernel answers: until it hands the VIP over, or a fence passes. Then another node may
+        take over, and announce the VIP with a new MAC; a node that is cut off does not know that MAC.
         """
         holder = self.member.holder(vip)
         is_mine = holder.node == self._node
