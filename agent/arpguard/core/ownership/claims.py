@@ -75,7 +75,7 @@ class Claims:
         if claim is not None:
             state.failures = 0
         if claim is not None and claim.holder_uid:
-            self._peers.hear_of_vouching()
+            self._peers.others_vouch = True
         state.last = LastSeen(known=True, claim=claim, seen_ns=now_ns)
         return [] if self._steps.is_mine(claim, epoch) else self._steps.lose(state, Cause.LOST)
 

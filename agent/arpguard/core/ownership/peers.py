@@ -31,15 +31,18 @@ TIDIED_AT_ONCE = 10
 
 
 class Peers:
-    """What is known of the other nodes. `times` are this node's. `silences`: whether their silence counts."""
+    """What is known of the other nodes. `times` are this node's. `silences`: whether their silence counts.
+
+    `others_vouch`: claims show that nodes vouch for each other; a heartbeat that is gone may have published D_v (V18).
+    """
 
     def __init__(self, times: Times, new_epoch: Callable[[], str]) -> None:
         self.times = times
         self.silences = Silences()
+        self.others_vouch = False
         self._new_epoch = new_epoch
         self._peers: dict[str, Peer] = {}
         self._longest_bound_ns = 0  # of the leases that were seen
-        self._others_vouch = False
 
     def seen(self, node: str, heartbeat: Heartbeat | None, now_ns: int, as_of_ns: int | None = None) -> bool:
         """Takes a heartbeat or its absence, from a watch, or from a consistent read (`as_of_ns`: when that was sent).
@@ -58,10 +61,6 @@ class Peers:
         if as_of_ns is not None:
             peer.as_of_ns = as_of_ns
         return _epoch(before) != _epoch(heartbeat)
-
-    def hear_of_vouching(self) -> None:
-        """A claim shows that nodes vouch for each other: a heartbeat that is gone may have published D_v (V18)."""
-        self._others_vouch = True
 
     def alive(self, node: str, now_ns: int) -> bool:
         """Whether a node's heartbeat has changed within its lease, and is not revoked."""
@@ -258,7 +257,7 @@ class Peers:
         return peer.object_since_ns + max(self.times.duration_ns, peer.lease_ns, self._longest_of(peer))
 
     def _longest_of(self, peer: Peer) -> int:
-        bound_ns = self.times.bound_ns or (BOUND_NS if self._others_vouch else 0)
+        bound_ns = self.times.bound_ns or (BOUND_NS if self.others_vouch else 0)
         return peer.longest_besides(bound_ns, self._longest_bound_ns)
 
     def _fading_ns(self, peer: Peer) -> int:
