@@ -372,7 +372,7 @@ _PROBLEMS = {
 
 _ASTRAY = (
     "audit: no guarded link has the subnet of {vips}, so no host on those links asks for it: correct the address, "
-    " or add a route to its network on the right link"
+    "or add a route to its network on the right link"
 )
 
 

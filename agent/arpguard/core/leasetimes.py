@@ -6,9 +6,8 @@ from arpguard.units import NS_PER_S
 
 SYNC_NS = 30 * NS_PER_S
 REST_NS = 10 * NS_PER_S  # as kubelets renew theirs
-BOUND_MARGIN_NS = (
-    12 * NS_PER_S
-)  # so a bound node answers on for 48 s without the API server at least, whenever that goes
+# A bound node answers on for 48 s without the API server at least, whenever that goes.
+BOUND_MARGIN_NS = 12 * NS_PER_S
 _MAX_WRITES_PER_S = 100  # of heartbeats, in the whole cluster; each is sent to all nodes
 _MAX_WRITES_PER_S_AT_REST = 10
 _MAX_LISTS_PER_S = 3  # of own claims: for each the API server goes through all Leases

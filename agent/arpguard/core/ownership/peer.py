@@ -6,7 +6,9 @@ from dataclasses import dataclass, field
 from arpguard.core.ownership.records import Heartbeat
 from arpguard.units import NS_PER_S
 
-MISSING_NS = 30 * NS_PER_S  # a deleted heartbeat may have been a parting node's, whose lease lasts so long
+MISSING_NS = (
+    30 * NS_PER_S
+)  # a deleted heartbeat may have been a parting node's, or one at rest, whose lease lasts so long
 
 _MAX_EPOCHS = 8
 

@@ -19,9 +19,9 @@ class VoucherProcess:
 
     It has the agent's lock as well, so no other agent starts while this process may still grant (V16).
 
-    `instance` is what heartbeats name (V1), and new with each process: one that is started again knows nothing of what
-    the one before has granted, and takes up none of its terms (V10). It raises its priority
-    with CAP_SYS_NICE, if this one has it. Start it in a thread that stays: the kernel kills it when that thread ends.
+    `instance` is new with each process: one that is started again knows nothing of what the one before has granted, and
+    the agent gives it none of those terms (V10). It raises its priority with CAP_SYS_NICE, if this one has it. Start it
+    in a thread that stays: the kernel kills it when that thread ends.
 
     `lock`: what `bpffs.lock` gave. `control`, `grants`: this node's maps. `prefix`: the start of its command line, for
     tests in namespaces. `trace`: `TraceFile.words` of the file to which it appends, if it is traced.
