@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from arpguard.core.ownership.records import Heartbeat
 from arpguard.core.vouching.lingering import LINGER_NS, Lingering
+from arpguard.core.vouching.profiles import PROFILES
 from arpguard.units import NS_PER_S
 from arpguard.wire.vouching import VouchTerm
 
@@ -19,6 +20,10 @@ def test_a_term_goes_on_for_a_while_after_the_heartbeat_has_ceased_to_name_it():
     assert lingering.next_ns == NOW + LINGER_NS
     assert not lingering.is_over(NUMBER, TERM, NODE, NOW + LINGER_NS - 1)
     assert lingering.is_over(NUMBER, TERM, NODE, NOW + LINGER_NS)
+
+
+def test_a_voucher_whose_own_link_is_down_decides_before_a_term_is_over():
+    assert all(2 * profile.d_ns < LINGER_NS for profile in PROFILES)
 
 
 def test_it_is_over_at_once_when_the_node_is_gone_or_has_begun_anew():

@@ -6,9 +6,8 @@ from dataclasses import dataclass, field
 from arpguard.core.ownership.records import Heartbeat
 from arpguard.units import NS_PER_S
 
-MISSING_NS = (
-    30 * NS_PER_S
-)  # a deleted heartbeat may have been a parting node's, or one at rest, whose lease lasts so long
+# A deleted heartbeat may have been that of a node at rest, whose lease lasts so long, or of one that parted.
+MISSING_NS = 30 * NS_PER_S
 
 _MAX_EPOCHS = 8
 
