@@ -18,6 +18,7 @@ from arpguard.core.ownership.records import (
     NamedVoucher,
     Outcome,
     Probe,
+    PublishedVouching,
     ReadHeartbeat,
     ReadTerm,
     SetFence,
@@ -952,11 +953,13 @@ def test_the_longest_lease_that_was_seen_counts_also_for_who_has_no_voucher():
     assert bench.store[VIP].holder == "a"
 
 
-def test_a_claim_shows_who_has_no_voucher_that_others_have_one():
+@pytest.mark.parametrize(("uid", "vouching"), [("uid", None), ("", PublishedVouching())], ids=["claim", "heartbeat"])
+def test_who_has_no_voucher_sees_that_others_have_one(uid, vouching):
     """As when vouching is switched off node by node: a bound node may answer for all of D_v."""
     bench = Bench()
     bench.pass_time(0)
-    bench.claim(holder_uid="of a heartbeat that nobody has seen")
+    bench.heartbeat("c", "c-1", "c/1", vouching=vouching)
+    bench.claim(holder_uid=uid)
     bench.pass_time(0.01)
     bench.want(VIP)
 

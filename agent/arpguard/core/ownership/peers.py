@@ -33,7 +33,8 @@ TIDIED_AT_ONCE = 10
 class Peers:
     """What is known of the other nodes. `times` are this node's. `silences`: whether their silence counts.
 
-    `others_vouch`: claims show that nodes vouch for each other; a heartbeat that is gone may have published D_v (V18).
+    `others_vouch`: a claim or a heartbeat shows that nodes vouch for each other. A heartbeat that is gone may then have
+    published D_v (V18).
     """
 
     def __init__(self, times: Times, new_epoch: Callable[[], str]) -> None:
@@ -56,6 +57,7 @@ class Peers:
         if _version(before) != _version(heartbeat):
             peer.show(heartbeat, now_ns)
             self.silences.written(now_ns)
+        self.others_vouch = self.others_vouch or (heartbeat is not None and heartbeat.vouching is not None)
         if heartbeat is not None and heartbeat.bound:
             self._longest_bound_ns = max(self._longest_bound_ns, heartbeat.duration_ns)
         if as_of_ns is not None:
