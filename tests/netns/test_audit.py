@@ -206,7 +206,7 @@ def test_vip_in_no_subnet_is_a_problem_until_a_route_says_that_it_is_meant(alone
 
     def is_told() -> bool:
         problems = questions.status(agent)["problems"]
-        return any(problem.startswith(f"audit: no guarded link has the subnet of {ASTRAY},") for problem in problems)
+        return any(problem.startswith(f"audit: {ASTRAY}: in no guarded link's subnet") for problem in problems)
 
     until(is_told, PERIOD_S + SLOW_S)
     done = pair.arpguard("audit", str(ASTRAY), "--address", agent.api)

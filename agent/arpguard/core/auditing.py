@@ -371,8 +371,8 @@ _PROBLEMS = {
 }
 
 _ASTRAY = (
-    "audit: no guarded link has the subnet of {vips}, so no host on those links asks for it: correct the address, "
-    "or add a route to its network on the right link"
+    "audit: {vips}: in no guarded link's subnet, so no host on the guarded links asks for such an address: correct the "
+    "address, or add a route to its network on the right link"
 )
 
 

@@ -56,7 +56,7 @@ def first_difference(plane: UserPlane) -> str | None:
 
 
 def first_quick_difference(plane: UserPlane) -> str | None:
-    """The same, but that frames are few."""
+    """The same with few frames, random ones at tc only."""
     return first_wrong_batch(plane, 1, AT_TC) or first_wrong_edge(plane) or first_wrong_cell(plane, AT_TC)
 
 

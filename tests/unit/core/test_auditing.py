@@ -427,7 +427,7 @@ def test_vip_in_no_subnet_is_a_problem_until_it_is_in_one_or_gone():
     for vip in (VIP6, VIP):
         book.place(vip, astray=True)
     (problem,) = book.problems
-    assert problem.startswith("audit: no guarded link has the subnet of 192.0.2.50, 2001:db8::50, so no host ")
+    assert problem.startswith("audit: 192.0.2.50, 2001:db8::50: in no guarded link's subnet, so no host ")
     book.place(VIP6, astray=False)
     assert "2001:db8::50" not in book.problems[0]
     book.keep(())

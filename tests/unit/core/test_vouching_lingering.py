@@ -22,7 +22,7 @@ def test_a_term_goes_on_for_a_while_after_the_heartbeat_has_ceased_to_name_it():
     assert lingering.is_over(NUMBER, TERM, NODE, NOW + LINGER_NS)
 
 
-def test_a_voucher_whose_own_link_is_down_decides_before_a_term_is_over():
+def test_it_lasts_longer_than_a_voucher_whose_own_link_is_down_takes_to_decide():
     assert all(2 * profile.d_ns < LINGER_NS for profile in PROFILES)
 
 

@@ -1,10 +1,10 @@
-"""How long a voucher grants in a term after the node's heartbeat no longer names it.
+"""How long a voucher grants in a term after the node's heartbeat no longer names it, or its own link went down.
 
 A kernel is bound until its agent knows that the API server has the heartbeat without that voucher (V8). The voucher may
 know sooner, from a watch: if it stopped then, the node would be silent until the answer has come.
 
-So it does where the heartbeat still names it, but its own link is down: it must not forget a term before it has decided
-whether the node died, which then takes 2d (V14).
+It also continues where the heartbeat still names it but its own link is down: it must not forget a term before it has
+decided whether the node died, which then takes 2d (V14).
 """
 
 from arpguard.core.ownership.records import Heartbeat

@@ -1,7 +1,7 @@
 """This node as a voucher: the process that grants others the right to answer, and in which terms.
 
 It grants in terms that other nodes' heartbeats name (`core/ownership/revoking`), and for a while after they cease to do
-so (`core/vouching/lingering`). It also tests nodes that seek this one (`core/vouching/trials`).
+so, or a link went down (`core/vouching/lingering`). It also tests nodes that seek this one (`core/vouching/trials`).
 """
 
 import asyncio
