@@ -74,8 +74,7 @@ class Claims:
 
         if claim is not None:
             state.failures = 0
-        if claim is not None and claim.holder_uid:
-            self._peers.others_vouch = True
+            self._peers.others_vouch |= claim.holder_uid != ""
         state.last = LastSeen(known=True, claim=claim, seen_ns=now_ns)
         return [] if self._steps.is_mine(claim, epoch) else self._steps.lose(state, Cause.LOST)
 

@@ -57,7 +57,7 @@ class Peers:
         if _version(before) != _version(heartbeat):
             peer.show(heartbeat, now_ns)
             self.silences.written(now_ns)
-        self.others_vouch = self.others_vouch or (heartbeat is not None and heartbeat.vouching is not None)
+        self.others_vouch |= heartbeat is not None and heartbeat.vouching is not None
         if heartbeat is not None and heartbeat.bound:
             self._longest_bound_ns = max(self._longest_bound_ns, heartbeat.duration_ns)
         if as_of_ns is not None:
