@@ -138,8 +138,10 @@ def test_what_makes_no_sense_exits_2(words, text):
 @pytest.fixture
 def lab() -> Iterator[KubeLab]:
     with a_place("lab") as (folder, pins), KubeLab(2, folder, pins) as made:
-        for host in made.nodes:
-            until(lambda: reaches_api(made, host) and answers_on_lan(made, host), what="its links forward")  # noqa: B023
+        until(
+            lambda: all(reaches_api(made, host) and answers_on_lan(made, host) for host in made.nodes),
+            what="its links forward",
+        )
         yield made
 
 

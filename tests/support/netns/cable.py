@@ -142,20 +142,19 @@ def speak_ipv6(*hosts: Host) -> None:
 def _is_spoken(host: Host) -> bool:
     """Whether the kernel uses both its addresses. A worker of the kernel's joins their groups before that."""
 
-    def read() -> set[str]:
-        rows = [
-            line.split() for line in Path("/proc/thread-self/net/if_inet6").read_text(encoding="ascii").splitlines()
-        ]
-        return {scope for _, _, _, scope, flags, device in rows if device == "eth0" and not int(flags, 16) & _TENTATIVE}
-
-    return host.netns.call(read) >= {_GLOBAL, _LINK_LOCAL}
+    rows = _table(host.netns, "if_inet6")
+    used = {scope for _, _, _, scope, flags, device in rows if device == "eth0" and not int(flags, 16) & _TENTATIVE}
+    return used >= {_GLOBAL, _LINK_LOCAL}
 
 
 def groups_of(netns: Netns, device: str = "eth0") -> dict[IPv6Address, int]:
     """The multicast groups that are listened to on a device, and how many sockets and addresses want each."""
 
-    def read() -> dict[IPv6Address, int]:
-        rows = [line.split() for line in Path("/proc/thread-self/net/igmp6").read_text(encoding="ascii").splitlines()]
-        return {IPv6Address(bytes.fromhex(row[2])): int(row[3]) for row in rows if row[1] == device}
+    rows = _table(netns, "igmp6")
+    return {IPv6Address(bytes.fromhex(row[2])): int(row[3]) for row in rows if row[1] == device}
 
-    return netns.call(read)
+
+def _table(netns: Netns, name: str) -> list[list[str]]:
+    """The rows of a file in /proc/net, as a namespace has it."""
+    text = netns.call(lambda: Path(f"/proc/thread-self/net/{name}").read_text(encoding="ascii"))
+    return [line.split() for line in text.splitlines()]
