@@ -349,8 +349,26 @@ class Node:
         """A line of this agent's trace."""
         self.sim.record({"ns": self.now(), "node": self.name, "instance": self.instance, "event": event, **what})
 
-    def take(self, effects: list[Any]) -> None:
-        self.todo.extend(effects)
+    def take(self, effects: list[Any], *, first: bool = False) -> None:
+        """What the core asks for now that it was told something."""
+        self.told = True
+        if first:
+            self.todo.extendleft(reversed(effects))
+        else:
+            self.todo.extend(effects)
+
+    def due_ns(self) -> int | None:
+        """When the core has something to do. Only what it is told changes that, so it is not asked each time."""
+        self.look_at_core()
+        return self._due_ns
+
+    def look_at_core(self) -> None:
+        if not self.told:
+            return
+        self.told = False
+        self._due_ns = self.core.next_ns(self.now())
+        named = self.core.revocations.vouches_for(self.core.heartbeat.epoch)
+        self._named = {term_number(term.uuid): term for term in named}
 
     # ---- what happens to it ----
 
@@ -444,7 +462,7 @@ class Node:
         elif isinstance(effect, ClearTerm):
             self.kernel.clear_term()
         else:
-            self.todo.extendleft(reversed(self.core.term_read(self.kernel.seen(), self.now())))
+            self.take(self.core.term_read(self.kernel.seen(), self.now()), first=True)
         self.sim.check()
 
     def note_step(self, verb: str, what: object) -> None:
@@ -552,9 +570,12 @@ class Node:
         self.do_vouching(self.voucher.tick(self.now()))
 
     def adopt(self) -> None:
-        terms = {term_number(term.uuid): term for term in self.core.revocations.vouches_for(self.core.heartbeat.epoch)}
+        self.look_at_core()
+        terms = self._named
         for number in terms:
             self.lingering.named(number)
+        if self.adopted == terms:
+            return
         for number, term in self.adopted.items() - terms.items():
             if self.lingering.is_over(number, term, self.core.peers.known(term.node), self.now()):
                 self.lingering.named(number)
@@ -820,7 +841,7 @@ class Simulation:
 
     def _sleep_of(self, node: Node, longest: float) -> float:
         moments = (
-            None if node.paused else node.core.next_ns(node.now()),
+            None if node.paused else node.due_ns(),
             None if node.voucher_stalled or not node.vouching else node.voucher.next_ns(node.now()),
         )
         due = min((moment for moment in moments if moment is not None), default=None)
@@ -838,7 +859,7 @@ class Simulation:
             node.see()
 
     def _run_agent(self, node: Node) -> None:
-        due = node.core.next_ns(node.now())
+        due = node.due_ns()
         if due is not None and due <= node.now():
             self.steps += 1
             node.tick()
