@@ -19,11 +19,13 @@ from support.programs.edges import (
     GRANTED,
     GRANTED_ANEW,
     SHAPES,
+    SUMS,
     VOUCHERS_FENCES,
     check_cost,
     check_fence,
     check_grant,
     check_option_of_no_length,
+    check_sum,
     check_vouchers_fence,
 )
 from support.programs.judging import HOOKS, first_wrong_cell
@@ -72,6 +74,11 @@ def test_frame_costs_no_more_than_it_has_to(user_plane, cost):
 
 def test_address_behind_an_option_of_no_length_is_not_read(user_plane):
     check_option_of_no_length(user_plane)
+
+
+@pytest.mark.parametrize("primary", SUMS.values(), ids=SUMS)
+def test_checksum_is_updated_whatever_address_is_written(user_plane, primary):
+    check_sum(user_plane, primary)
 
 
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)

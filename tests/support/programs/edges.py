@@ -1,7 +1,7 @@
 """What only programs in user space show: the nanosecond at which a fence passes, and what a frame costs."""
 
 from dataclasses import dataclass, replace
-from ipaddress import IPv4Address, ip_network
+from ipaddress import IPv4Address, IPv6Address, ip_network
 
 from arpguard.addresses import Address
 from arpguard.model import Grants, NodeControl, VipEntry
@@ -30,6 +30,7 @@ from support.frames.nd_builders import (
     OPTIONS,
     OTHER_VIP6,
     PAYLOAD_LEN,
+    PRIMARY_IP6,
     VIP6,
     a_header,
     a_solicitation,
@@ -214,6 +215,20 @@ def check_option_of_no_length(plane: UserPlane) -> None:
     assert counts == one_count(Reason.EGRESS_REWRITTEN, vip=VIP6)
 
 
+# The address that is written in the place of the VIP -> by how much the checksum changes.
+SUMS = {
+    "highest_bit_of_the_difference_is_0": PRIMARY_IP6,
+    "highest_bit_of_the_difference_is_1": IPv6Address("2001:db8::180"),
+}
+
+
+def check_sum(plane: UserPlane, primary: IPv6Address) -> None:
+    """A difference is no error, however large it is."""
+    its_own, rewritten = (nd_frame(a_solicitation(src=src, target=NEIGHBOUR_IP6)) for src in (VIP6, primary))
+    plane.set({VIP6: an_entry6(Kind.FOREIGN, primary=primary, link_mac=TESTER)}, _ALL)
+    assert plane.run(Hook.TC_EGRESS, its_own) == passed(rewritten)
+
+
 def first_wrong_edge(plane: UserPlane) -> str | None:
     """The name of what is wrong first."""
     checks = [(name, check_fence, case) for name, case in FENCES.items()]
@@ -222,6 +237,7 @@ def first_wrong_edge(plane: UserPlane) -> str | None:
     checks += [(name, check_grant, (*case, TERM.number - 1)) for name, case in GRANTED_ANEW.items()]
     checks += [(name, check_cost, (cost,)) for name, cost in COSTS.items()]
     checks += [(name, shape.check, ()) for name, shape in SHAPES.items()]
+    checks += [(name, check_sum, (primary,)) for name, primary in SUMS.items()]
     checks += [("option_of_no_length", check_option_of_no_length, ())]
     for name, check, arguments in checks:
         try:
