@@ -16,7 +16,7 @@ QUICK = [case for case in CASES if case.quick]
 
 @pytest.fixture
 def _spin():
-    lacking = [tool for tool in ("spin", "gcc") if shutil.which(tool) is None]
+    lacking = [tool for tool in ("spin", "gcc", "clang") if shutil.which(tool) is None]
     if lacking:
         do_without("spin", f"{lacking[0]} is not installed")
 
