@@ -17,7 +17,7 @@ from traces import check
 
 pytestmark = [pytest.mark.netns, pytest.mark.bpf, cold]
 
-CHAOS_S = 50
+CHAOS_S = 30
 SEED = int(os.environ.get("ARPGUARD_SEED") or random.randrange(1 << 32))
 
 
