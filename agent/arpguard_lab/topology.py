@@ -314,8 +314,9 @@ class Lab:
 
     def namespace(self, name: str) -> Netns:
         """A quiet namespace that goes with the lab."""
-        netns = Netns(self._prefix + name)
-        self._namespaces.append(netns)
+        with put_off():
+            netns = Netns(self._prefix + name)
+            self._namespaces.append(netns)
         netns.run("sysctl", "-qw", *_WITHOUT_IPV6)
         return netns
 

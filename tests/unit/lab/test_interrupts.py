@@ -1,4 +1,4 @@
-"""A signal that arrives while the lab starts a process ends the lab, and the lab still knows of that process."""
+"""A signal ends the lab, which still knows of the process or the namespace that it was making when that arrived."""
 
 import os
 import signal
@@ -9,8 +9,9 @@ from types import SimpleNamespace
 import pytest
 
 from arpguard.cli import exits
+from arpguard_lab import topology
 from arpguard_lab.interrupts import put_off
-from arpguard_lab.topology import HostProcess
+from arpguard_lab.topology import HostProcess, Lab
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -49,6 +50,26 @@ def test_process_that_is_being_started_is_known_when_the_signal_is_handled(numbe
 
     assert process.pid is not None
     process.kill(signal.SIGKILL)
+
+
+@pytest.mark.parametrize("number", ENDING, ids=lambda number: number.name)
+def test_namespace_that_is_being_made_is_removed(number, tmp_path, monkeypatch):
+    there = []
+
+    class Interrupted:
+        def __init__(self, name: str) -> None:
+            self.name = name
+            there.append(name)
+            os.kill(os.getpid(), number)
+
+        def remove(self) -> None:
+            there.remove(self.name)
+
+    monkeypatch.setattr(topology, "Netns", Interrupted)
+    with pytest.raises((SystemExit, KeyboardInterrupt)), Lab(1, tmp_path, tmp_path):
+        pass
+
+    assert there == []
 
 
 def test_handlers_are_as_before(handlers):
