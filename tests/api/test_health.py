@@ -64,7 +64,7 @@ def test_wrong_edit_makes_the_configuration_not_serving_and_nothing_else(api, ag
 
 def test_watch_of_an_unknown_component_says_so_and_goes_on(api):
     """As the protocol has it: it may become known."""
-    call = api.health.Watch(health_pb2.HealthCheckRequest(service="x"), timeout=4)
+    call = api.health.Watch(health_pb2.HealthCheckRequest(service="x"), timeout=20)
 
     assert next(call).status == health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
     assert ended(lambda: next(call))[0] is grpc.StatusCode.DEADLINE_EXCEEDED

@@ -343,7 +343,7 @@ def shown_to(pair: Pair, pki: Pki, own: tuple[Path, Path]) -> str | None:
         context.set_alpn_protocols(["h2"])
         try:
             with (
-                socket.create_connection(("198.51.100.1", 50443), timeout=5) as plain,
+                socket.create_connection(("198.51.100.1", 50443), timeout=30) as plain,
                 context.wrap_socket(plain, server_hostname="198.51.100.1") as secure,
             ):
                 secure.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0)))
@@ -369,7 +369,7 @@ def test_only_clients_with_a_certificate_of_the_ca_are_answered(pair, secured, p
 
 def test_plaintext_is_not_spoken_where_tls_is(pair, secured):
     def plain() -> bytes:
-        with socket.create_connection(("198.51.100.1", 50443), timeout=5) as connection:
+        with socket.create_connection(("198.51.100.1", 50443), timeout=30) as connection:
             connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0)))
             try:
                 return connection.recv(9)

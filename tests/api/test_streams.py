@@ -245,8 +245,8 @@ def test_64_streams_may_be_open_and_the_next_is_refused_until_one_ends(node):
         connections = [stack.enter_context(an_api(node.address, *LEAST_WINDOW)) for _ in range(2)]
         streams = [opened(node, connections[number % 2]) for number in range(MAX_STREAMS)]
         for call in (
-            lambda: next(connections[0].WatchDecisions(timeout=5)),
-            lambda: next(connections[1].health.Watch(health_pb2.HealthCheckRequest(), timeout=5)),
+            lambda: next(connections[0].WatchDecisions(timeout=30)),
+            lambda: next(connections[1].health.Watch(health_pb2.HealthCheckRequest(), timeout=30)),
         ):
             code, message = ended(call)
             assert (code, message) == (EXHAUSTED, "64 streams are open: close one of them")

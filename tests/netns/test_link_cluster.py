@@ -23,7 +23,6 @@ pytestmark = [pytest.mark.netns, pytest.mark.bpf]
 VIP = vip(50)
 VIPS = [vip(50 + number) for number in range(5)]
 NEW = MacAddress.parse("02:00:00:00:00:b7")
-SILENCE_MS = 1900  # nobody waits for a lease to run out, which is 2 s after the loss at the earliest
 FLAPPING_S = 10.0
 SETTLED_S = 4.0
 PATIENCE_S = 60.0
@@ -91,7 +90,7 @@ def test_a_lost_link_hands_its_vips_over_and_does_not_take_them_back(bench, lose
         assert {bench.host_of(macs[0]) for macs in bench.who(*VIPS).values()} == {other}
     bench.check_against_journal(watch)
     assert one_by_one(watch), watch.facts()
-    assert silence_ms < SILENCE_MS
+    assert f"given up: vip={VIP}" in bench.agent(owner).said(), "nobody waited for its lease to run out"
 
 
 def test_a_link_that_comes_and_goes_ten_times_a_second_costs_the_api_server_nothing(bench):
@@ -120,8 +119,8 @@ def test_the_only_link_of_a_vip_is_used_again_a_second_after_it_is_back(bench):
     bench.settle(VIPS, among=[keeper])
     pull(bench, keeper)
     until(lambda: "given up: vip=" in bench.agent(keeper).said(), 5)
-    plug_in(bench, keeper)
     began_s = time.monotonic()
+    plug_in(bench, keeper)
     bench.settle(VIPS, among=[keeper])
     took_s = time.monotonic() - began_s
     print(f"answered again {took_s:.1f} s after the link was back")

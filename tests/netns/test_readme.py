@@ -57,7 +57,7 @@ def _run(lab: Lab, script: str, cwd: Path) -> "subprocess.CompletedProcess[str]"
         cwd=cwd,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         check=False,
     )
 

@@ -5,6 +5,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from ipaddress import IPv4Address, IPv6Address
 from typing import Any, Self
 
@@ -14,7 +15,7 @@ from arpguard.errors import DataPlaneError
 from arpguard.units import NS_PER_MS
 from arpguard_lab import questions
 from arpguard_lab.asking import ALL_ADDRESSES, INTERVAL_S, Stream
-from arpguard_lab.bench import Step, judged, until
+from arpguard_lab.bench import LATE_S, Step, judged, until
 from arpguard_lab.capture import Capture, Said
 from arpguard_lab.cluster import objects
 from arpguard_lab.cluster.servers import ApiUnderTest
@@ -388,8 +389,29 @@ class KubeBench:
 
         return found
 
-    def settle(self, vips: Sequence[Address], among: Sequence[Host] | None = None, limit_s: float = SETTLE_S) -> None:
-        """Returns once exactly one node, of some, answers for each VIP.
+    def who_in_the_end(
+        self, vips: Iterable[Address], is_enough: Callable[[Address, set[MacAddress]], bool]
+    ) -> dict[Address, set[MacAddress]]:
+        """Who answers for VIPs. What is not enough is asked for again: an answer may be late."""
+        found: dict[Address, set[MacAddress]] = {address: set() for address in vips}
+        asked, patience = list(found), Patience(LATE_S)
+        while asked:
+            for address, macs in self.who(*asked).items():
+                found[address].update(macs)
+            asked = [address for address in asked if not is_enough(address, found[address])]
+            if patience.is_over:
+                break
+        return found
+
+    def still(self, owners: Mapping[Address, Sequence[MacAddress]]) -> bool:
+        """Whether the same hosts answer for these VIPs, and no others."""
+        before = {address: set(macs) for address, macs in owners.items()}
+        return before == self.who_in_the_end(before, lambda address, macs: macs >= before[address])
+
+    def settle(
+        self, vips: Sequence[Address], among: Sequence[Host] | None = None, limit_s: float = SETTLE_S
+    ) -> dict[Address, list[MacAddress]]:
+        """Returns once exactly one node, of some, answers for each VIP: who answers for each.
 
         Raises DataPlaneError when for `limit_s` there were no more such VIPs than before: how long it takes with many
         is the machine's affair.
@@ -401,7 +423,7 @@ class KubeBench:
             found = self.who(*vips)
             wrong = {address: each for address, each in found.items() if len(each) != 1 or each[0] not in macs}
             if not wrong:
-                return
+                return found
             if len(vips) - len(wrong) > most:
                 most = len(vips) - len(wrong)
                 patience.renew()
@@ -423,8 +445,7 @@ class KubeBench:
 
     def owner(self, address: Address) -> Host:
         """The one node that answers for a VIP now."""
-        self.settle([address])
-        return self.host_of(self.who(address)[address][0])
+        return self.host_of(self.settle([address])[address][0])
 
     def owned(self, vips: Sequence[Address], host: Host) -> list[Address]:
         """The VIPs that a node answers for now."""
@@ -489,16 +510,20 @@ class KubeBench:
 
     def one_answers(self, text: str, address: Address, among: Sequence[Host] = (), /, **facts: object) -> Step:
         """Asks who answers for a VIP now: right when exactly one node does, of some or of all."""
-        return self.one_of(text, address, among or self.nodes, self.who(address)[address], **facts)
+        hosts = among or self.nodes
+        wanted = {host.mac for host in hosts}
+        found = self.who_in_the_end([address], lambda _, macs: bool(macs & wanted))
+        return self.one_of(text, address, hosts, found[address], **facts)
 
     def ask(self, text: str, address: Address, expected: Sequence[Host], **facts: object) -> Step:
         """Asks who answers for a VIP now, and compares with who should."""
         return self.step(text, address, expected, self.all_who(address, expected), **facts)
 
     def all_who(self, address: Address, expected: Iterable[Host]) -> list[MacAddress]:
-        """Who answers for a VIP; asked again where some of those who should had no room for whom to answer."""
+        """Who answers for a VIP, until all have who should, or time is up; longer where some had no room for whom."""
         wanted = {host.mac for host in expected}
-        return with_room(lambda: self.who(address)[address], lambda macs: not wanted > set(macs))
+        ask = partial(self.who_in_the_end, [address], lambda _, macs: macs >= wanted)
+        return sorted(with_room(lambda: ask()[address], wanted.issubset))
 
 
 def ms(length_ns: int) -> int:

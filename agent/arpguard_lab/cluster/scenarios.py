@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from ipaddress import IPv4Address
 
-from arpguard.addresses import Address, MacAddress
 from arpguard_lab.bench import Step
 from arpguard_lab.cluster import (
     burst,
@@ -24,7 +23,6 @@ from arpguard_lab.cluster.bench import OFF, KubeBench, vip
 
 _FEW = [vip(50 + number) for number in range(10)]
 _REST_S = 8.0
-_HEARD_S = 6.0
 
 
 def _elect(bench: KubeBench) -> Iterator[Step]:
@@ -50,8 +48,8 @@ def _load(bench: KubeBench) -> Iterator[Step]:
 
 def _spread(bench: KubeBench, text: str, vips: list[IPv4Address], **facts: object) -> Step:
     """Whether exactly one node answers for each of some VIPs, and how many each node has."""
-    found = _who(bench, vips)
-    single = [macs[0] for macs in found.values() if len(macs) == 1]
+    found = bench.who_in_the_end(vips, lambda _, macs: bool(macs))
+    single = [min(macs) for macs in found.values() if len(macs) == 1]
     counts = Counter(bench.lab.who(mac) for mac in single)
     shares = {f"on_{host.name.replace('-', '_')}": counts[host.name] for host in bench.nodes}
     return bench.step(
@@ -64,14 +62,6 @@ def _spread(bench: KubeBench, text: str, vips: list[IPv4Address], **facts: objec
         **shares,
         **facts,
     )
-
-
-def _who(bench: KubeBench, vips: list[IPv4Address]) -> dict[Address, list[MacAddress]]:
-    """Who answers; those are asked for again whose answer was not heard, as a busy machine drops some of a thousand."""
-    found, deadline = bench.who(*vips), time.monotonic() + _HEARD_S
-    while (unheard := [address for address, macs in found.items() if not macs]) and time.monotonic() < deadline:
-        found |= bench.who(*unheard)
-    return found
 
 
 def _at_rest(bench: KubeBench) -> dict[str, object]:

@@ -122,10 +122,10 @@ def run_voucher_dies(bench: KubeBench) -> Iterator[Step]:
         victim = voucher_of(bench, owner)
         others = bench.others(victim)
         kept = [address for host in others for address in bench.owned(VIPS, host)]
-        owners = bench.who(*kept)
+        owners = bench.settle(kept)
         yield Deaths(bench, watch).die(f"{victim.name}, the voucher of {owner.name}, dies", victim)
         bound_s = until_bound(bench, others)
-        stayed = bench.who(*kept) == owners
+        stayed = bench.still(owners)
 
     yield none_lost(
         bench,
@@ -166,12 +166,12 @@ def run_ring_of_three(bench: KubeBench) -> Iterator[Step]:
         each_by_another=all(named[named[host]] is not host for host in bench.nodes),
     )
 
-    owners = bench.who(*VIPS)
+    owners = bench.settle(VIPS)
     with bench.watch(VIPS) as watch:
         bench.lab.part(bench.nodes)
         time.sleep(_APART_S)
         bench.lab.heal(bench.nodes)
-        stayed = bench.who(*VIPS) == owners
+        stayed = bench.still(owners)
     yield none_lost(bench, watch, f"no node hears another node for {_APART_S:g} s", stayed=stayed)
     rebound_s = until_bound(bench)
 
@@ -206,12 +206,12 @@ def run_voucher_deaf(bench: KubeBench) -> Iterator[Step]:
         owner = an_owner(bench)
         victim = voucher_of(bench, owner)
         kept = [address for host in bench.others(victim) for address in bench.owned(VIPS, host)]
-        owners = bench.who(*kept)
+        owners = bench.settle(kept)
 
         text = f"{victim.name}, the voucher of {owner.name}, receives nothing"
         yield Deaths(bench, watch).fall_silent(text, victim, partial(bench.lab.deafen, victim.port))
         time.sleep(_AFTER_S)
-        stayed = bench.who(*kept) == owners
+        stayed = bench.still(owners)
         bench.lab.restore(victim.port)
 
     yield none_lost(bench, watch, "the others keep their VIPs, and lose no request", kept, stayed=stayed)

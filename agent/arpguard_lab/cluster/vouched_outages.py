@@ -40,7 +40,7 @@ VERSION_BEFORE = "ARPGUARD_LAB_BEFORE"
 def run_api_away(bench: KubeBench) -> Iterator[Step]:
     """The API server refuses connections for longer than any restart takes, and comes back; once, or several times."""
     yield from begin(bench)
-    owners, times = bench.who(*VIPS), int(os.environ.get(OUTAGES, "1"))
+    owners, times = bench.settle(VIPS), int(os.environ.get(OUTAGES, "1"))
 
     with bench.watch(VIPS) as watch:
         for _ in range(times):
@@ -49,7 +49,7 @@ def run_api_away(bench: KubeBench) -> Iterator[Step]:
             bench.server.come_back()
             time.sleep(_RENEWED_S)
     text = f"{_AWAY_S:g} s without the API server" + (f", {times} times" if times > 1 else "")
-    yield none_lost(bench, watch, text, handovers=len(watch.gaps()), stayed=bench.who(*VIPS) == owners)
+    yield none_lost(bench, watch, text, handovers=len(watch.gaps()), stayed=bench.still(owners))
 
 
 def run_api_away_60s(bench: KubeBench) -> Iterator[Step]:
@@ -92,7 +92,7 @@ def _come_back(bench: KubeBench, watch: Watch) -> int:
 def run_api_rolling(bench: KubeBench) -> Iterator[Step]:
     """The API server restarts again and again, as in an upgrade of the control plane."""
     yield from begin(bench)
-    owners = bench.who(*VIPS)
+    owners = bench.settle(VIPS)
 
     with bench.watch(VIPS) as watch:
         for _ in range(_RESTARTS):
@@ -101,7 +101,7 @@ def run_api_rolling(bench: KubeBench) -> Iterator[Step]:
             bench.server.come_back()
             time.sleep(_UP_S)
     text = f"the API server restarts {_RESTARTS} times, for {_DOWN_S:g} s each"
-    yield none_lost(bench, watch, text, handovers=len(watch.gaps()), stayed=bench.who(*VIPS) == owners)
+    yield none_lost(bench, watch, text, handovers=len(watch.gaps()), stayed=bench.still(owners))
 
 
 def run_api_away_and_node_dies(bench: KubeBench) -> Iterator[Step]:
@@ -163,12 +163,12 @@ def _is_taken(watch: Watch, address: Address, since_ns: int, owned: Mapping[Host
 def run_agent_killed(bench: KubeBench) -> Iterator[Step]:
     """SIGKILL to the owner's agent; it is started again much later than its lease would last without a voucher."""
     yield from begin(bench)
-    owners, victim = bench.who(*VIPS), bench.owner(VIPS[0])
+    owners, victim = bench.settle(VIPS), bench.owner(VIPS[0])
 
     with bench.watch(VIPS) as watch:
         bench.agent(victim).kill(signal.SIGKILL)
         time.sleep(_RESTART_S)
-        stayed = bench.who(*VIPS) == owners
+        stayed = bench.still(owners)
         bench.agent(victim).start()
         bench.agent(victim).wait_for()
         time.sleep(3.0)
@@ -227,10 +227,10 @@ def run_upgrade(bench: KubeBench) -> Iterator[Step]:
     yield judge(bench, watch, f"all but {last.name} vouch for each other", bound_after_s=bound_s)
 
     with bench.watch(VIPS) as watch:
-        victim, owners = an_owner(bench, first), bench.who(*VIPS)
+        victim, owners = an_owner(bench, first), bench.settle(VIPS)
         bench.agent(victim).kill(signal.SIGKILL)
         time.sleep(_MIXED_S)
-        stayed = bench.who(*VIPS) == owners
+        stayed = bench.still(owners)
         bench.agent(victim).start()
         bench.agent(victim).wait_for()
         time.sleep(3.0)

@@ -17,8 +17,10 @@ from aiohttp import web
 
 from arpguard.kube.client import Client
 from arpguard.kube.connecting import find_access
+from arpguard_lab.patience import Patience
 
 Step = Callable[[web.Request], Awaitable[web.StreamResponse]]
+LONGEST_S = 600  # of a test, on a machine that others use
 
 
 @dataclass(frozen=True)
@@ -193,16 +195,16 @@ def in_loop(test):
 
     @functools.wraps(test)
     def run(*args, **kwargs):
-        asyncio.run(asyncio.wait_for(test(*args, **kwargs), 60))
+        asyncio.run(asyncio.wait_for(test(*args, **kwargs), LONGEST_S))
 
     return run
 
 
 async def until(condition: Callable[[], object], seconds: float = 10.0) -> None:
     """Waits for a condition; a test that waits in vain fails here."""
-    deadline = asyncio.get_running_loop().time() + seconds
+    patience = Patience(seconds)
     while not condition():
-        assert asyncio.get_running_loop().time() < deadline, "waited in vain"
+        assert not patience.is_over or condition(), "waited in vain"
         await asyncio.sleep(0.002)
 
 

@@ -147,8 +147,7 @@ def heard_frames(listener: socket.socket, key: bytes, seconds: float) -> list[Vo
     """The frames under a key that come in for so long."""
     deadline = time.monotonic() + seconds
     found = []
-    while (left := deadline - time.monotonic()) > 0:
-        if select.select([listener], [], [], left)[0]:
-            frame = parse(listener.recv(256)[14:], key)
-            found += [frame] if frame is not None else []
+    while select.select([listener], [], [], max(0.0, deadline - time.monotonic()))[0]:
+        frame = parse(listener.recv(256)[14:], key)
+        found += [frame] if frame is not None else []
     return found

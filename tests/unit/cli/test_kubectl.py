@@ -243,7 +243,7 @@ def test_agents_own_command_knows_the_options(kubectl, fleet, agents):
         grpc.StatusCode.NOT_FOUND,
         "address: not guarded on any link of node-2",
     )
-    assert kubectl("vips", "192.0.2.10", "--link", "eth0", "--kind", "owned")[0] == 0
+    assert kubectl("vips", "192.0.2.10", "--link", "eth0", "--kind", "owned", "--timeout", "60")[0] == 0
 
     words = ("arpguard", "vips", "--output=json", "--link=eth0", "--kind=owned", "--", "192.0.2.10")
     assert sorted(fleet.asked) == [(node, *words) for node in NODES]
@@ -671,7 +671,7 @@ def test_mode_says_which_nodes_have_not_followed_and_why(kubectl, fleet):
     stuck = pb.GetStatusResponse(mode=pb.MODE_OBSERVE, config={"problems": ["mod: unknown setting"]})
     fleet.set("status", stuck, "node-2")
     fleet.away["node-3"] = NO_ROUTE
-    code, out, _ = kubectl("mode", "enforce", "--timeout", "2")
+    code, out, _ = kubectl("mode", "enforce", "--timeout", "10")
 
     assert code == 1
     assert [row[:3] for row in cells(out)[1:4]] == [

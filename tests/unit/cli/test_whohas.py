@@ -29,6 +29,7 @@ def _neighbours(monkeypatch) -> None:
         return known
 
     monkeypatch.setattr(whohas, "read_neighbours", read)
+    monkeypatch.setattr(whohas, "_AGENT_S", 60.0)
 
 
 def test_each_mac_has_the_best_name_that_is_known(agent):

@@ -69,7 +69,7 @@ def test_it_is_over_once_there_are_no_more_of_them(clock):
 
 def test_an_answer_that_was_not_heard_is_asked_for_again_and_a_second_one_counts(clock):
     clock._step_s = 0.1
-    bench = SimpleNamespace(who=None)
     replies = iter([{VIPS[0]: [A], VIPS[1]: [], VIPS[2]: [A, B]}, {VIPS[1]: [B]}])
-    bench.who = lambda *_vips: next(replies)
-    assert scenarios._who(bench, VIPS[:3]) == {VIPS[0]: [A], VIPS[1]: [B], VIPS[2]: [A, B]}
+    bench = SimpleNamespace(who=lambda *_vips: next(replies))
+    found = KubeBench.who_in_the_end(bench, VIPS[:3], lambda _, macs: bool(macs))
+    assert found == {VIPS[0]: {A}, VIPS[1]: {B}, VIPS[2]: {A, B}}

@@ -220,7 +220,7 @@ def test_a_later_scrape_is_collected_anew(agent):
 
 
 def test_agent_that_hangs_looks_down_and_comes_back(agent, monkeypatch):
-    monkeypatch.setattr(module, "DEADLINE_S", 0.3)
+    monkeypatch.setattr(module, "DEADLINE_S", 2.0)
     with agent.hanging():
         status, _, body = ask(agent.port)
         assert (status, body) == (503, b"the agent does not answer\n")
@@ -252,9 +252,9 @@ def test_nothing_is_written_for_requests(agent, capfd, caplog):
 @pytest.fixture
 def patient(monkeypatch):
     """A server whose patience no test lasts for; what takes fewer seconds than this did not wait for it."""
-    monkeypatch.setattr(module, "PATIENCE_S", 10.0)
-    monkeypatch.setattr(module, "DEADLINE_S", 10.0)
-    return 4.0
+    monkeypatch.setattr(module, "PATIENCE_S", 60.0)
+    monkeypatch.setattr(module, "DEADLINE_S", 60.0)
+    return 30.0
 
 
 def test_slow_clients_do_not_keep_a_scraper_waiting(agent):
@@ -303,17 +303,17 @@ def test_no_more_threads_than_places(agent):
 
 def test_a_client_that_is_alone_has_its_deadline(agent, monkeypatch):
     monkeypatch.setattr(module, "DEADLINE_S", 0.3)
+    began = time.monotonic()
     with connected(agent.port, send=b"GET /metrics HTTP/1.1\r\n") as (client,):
-        began = time.monotonic()
         assert received(client) == b""
-        assert 0.2 < time.monotonic() - began < 3
+        assert 0.3 <= time.monotonic() - began < 30
 
 
 def test_a_client_that_drips_has_the_same_deadline(agent, monkeypatch):
     monkeypatch.setattr(module, "DEADLINE_S", 0.5)
     with connected(agent.port) as (client,):
         client.settimeout(0.02)  # between two bytes
-        until(lambda: not _still_open(client), 3)
+        until(lambda: not _still_open(client), 30)
 
 
 def _still_open(client) -> bool:
@@ -326,7 +326,9 @@ def _still_open(client) -> bool:
         return False
 
 
-def test_scrapers_that_come_together_are_all_answered(agent):
+def test_scrapers_that_come_together_are_all_answered(agent, monkeypatch):
+    monkeypatch.setattr(module, "SILENCE_S", 60)
+    monkeypatch.setattr(module, "PATIENCE_S", 60)
     statuses = []
     scrapers = [
         threading.Thread(target=lambda own: statuses.append(ask(agent.port, source=own)[0]), args=(client_address(n),))
@@ -395,7 +397,7 @@ def test_an_address_has_few_places_and_its_newcomer_takes_that_of_its_oldest(age
             assert _still_open(other)
 
 
-def test_of_one_address_those_that_say_nothing_give_way_first(agent):
+def test_of_one_address_those_that_say_nothing_give_way_first(agent, patient):
     with agent.hanging(), connected(agent.port, 1, SCRAPE, client_address(1)) as (scraper,):
         until(agent.is_asked)
         with connected(agent.port, 3 * PLACES_OF_ONE, b"", client_address(1)) as silent:
