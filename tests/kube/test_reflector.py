@@ -34,7 +34,8 @@ from support.kube.scripted_server import (
     until,
 )
 
-FAST = Pace(base_s=0.01, cap_s=0.05, steady_s=0.03, watch_s=(5, 9), answer_s=1.0, idle_s=1.0)
+FAST = Pace(base_s=0.01, cap_s=0.05, steady_s=0.03, watch_s=(5, 9), answer_s=10.0, idle_s=10.0)
+IMPATIENT = replace(FAST, answer_s=1.0, idle_s=1.0)
 WEB, DB = ("default", "web"), ("default", "db")
 
 
@@ -292,7 +293,7 @@ async def test_stream_that_ends_in_good_order_is_taken_up_where_it_ended(tmp_pat
 @in_loop
 async def test_bookmarks_alone_keep_a_stream_alive_and_move_the_version(tmp_path):
     beats = [piece for number in range(10) for piece in (0.15, bookmark(str(20 + number)))]
-    async with following(tmp_path, listing(), stream(*beats, then=end)) as it:
+    async with following(tmp_path, listing(), stream(*beats, then=end), pace=IMPATIENT) as it:
         await until(lambda: len(it.api.seen) == 3)
 
         assert it.versions() == [None, "10", "29"]
@@ -314,7 +315,7 @@ async def test_silence_is_no_loss(tmp_path, caplog):
 
 
 # What is to be heard of within 150 s, and is known to be due now.
-ECHO = replace(FAST, idle_s=150.0, echo_s=0.3, spread_s=0.1)
+ECHO = replace(FAST, idle_s=150.0, echo_s=2.0, spread_s=0.1)
 
 
 @in_loop
@@ -387,17 +388,18 @@ async def test_stream_that_falls_silent_is_given_up(tmp_path):
         stream(event("ADDED", a_service("db", "11"))),
         stream(event("ADDED", a_service("x", "12"))),
     ]
-    async with following(tmp_path, *steps) as it:
+    async with following(tmp_path, *steps, pace=IMPATIENT) as it:
         started = time.monotonic()
         await until(lambda: "x" in it.names)
 
-        assert time.monotonic() - started >= FAST.idle_s * 0.9
+        assert time.monotonic() - started >= IMPATIENT.idle_s * 0.9
         assert it.versions()[:3] == [None, "10", "11"]
 
 
 @in_loop
 async def test_server_that_hangs_before_headers_is_given_up(tmp_path):
-    async with following(tmp_path, listing(), silence, stream(event("ADDED", a_service("db", "11")))) as it:
+    then = stream(event("ADDED", a_service("db", "11")))
+    async with following(tmp_path, listing(), silence, then, pace=IMPATIENT) as it:
         await until(lambda: it.names == {"db"})
 
         assert it.versions() == [None, "10", "10"]
@@ -427,7 +429,7 @@ BROKEN_STREAMS = {
 def test_stream_that_breaks_is_taken_up_after_the_last_whole_event(tmp_path, step):
     async def follow():
         async with following(
-            tmp_path, listing(a_service()), step, stream(event("DELETED", a_service("web", "13")))
+            tmp_path, listing(a_service()), step, stream(event("DELETED", a_service("web", "13"))), pace=IMPATIENT
         ) as it:
             await until(lambda: it.names == {"db"})
             assert it.versions() == [None, "10", "11"]
@@ -540,13 +542,13 @@ async def test_server_that_is_not_there_is_waited_for(tmp_path, caplog):
 async def test_waits_begin_anew_after_a_steady_time(tmp_path):
     fail = [refusal(503)] * 7
     steady = stream(event("ADDED", a_service("db", "11")), 0.2, then=reset)
-    pace = replace(FAST, base_s=0.02, cap_s=10.0, steady_s=0.1)
+    pace = replace(FAST, base_s=0.05, cap_s=10.0, steady_s=0.1)
     async with following(tmp_path, listing(), *fail, steady, then=stream(), pace=pace) as it:
         await until(lambda: len(it.api.seen) == 10, 10)
 
         waits = [later.at - earlier.at for earlier, later in zip(it.api.seen, it.api.seen[1:], strict=False)]
-        assert waits[7] >= 0.64  # the seventh wait: 20 ms, doubled six times, less a half
-        assert waits[8] < 0.2 + 1.0  # the first wait again, where an eighth would be 1.28 s at least
+        assert waits[7] >= 1.6  # the seventh wait: 50 ms, doubled six times, less a half
+        assert waits[8] < 3.2  # the first wait again, where an eighth would be so long at least
 
 
 @in_loop
