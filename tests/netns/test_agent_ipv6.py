@@ -3,7 +3,6 @@
 Every VIP is on the node's eth0, so that the kernel would answer for it.
 """
 
-import itertools
 import json
 import signal
 import subprocess
@@ -192,7 +191,7 @@ def test_node_asks_neighbours_in_its_own_name(pair, younger_address, agent, aske
     assert (packet.spa, packet.sha) == (NODE, M)
 
 
-def test_takeover_is_announced_three_times_a_second_apart(agent, asker):
+def test_takeover_is_announced_three_times(agent, asker):
     agent.configure(a_config({**VIPS, MOVING: "node-1"}))
 
     heard: list[HeardFrame] = []
@@ -200,9 +199,6 @@ def test_takeover_is_announced_three_times_a_second_apart(agent, asker):
     heard = about(heard + asker.listen(1.5 * SPACING_S, count=99), MOVING)
 
     assert [each.packet.sha for each in heard] == [M] * 3
-    times = [each.time_ns / 1e9 for each in heard]
-    # Each is heard a little after it came; how far apart they are sent is tested in unit/core/test_announcing.py.
-    assert min(later - sooner for sooner, later in itertools.pairwise(times)) >= 0.9 * SPACING_S
 
 
 def metrics(pair: Pair) -> list[str]:
