@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack, ExitStack
+from contextlib import AsyncExitStack, ExitStack, suppress
 from itertools import islice
 
 import grpc
@@ -271,12 +271,19 @@ def test_256_calls_may_wait_for_their_request_and_the_next_is_refused_until_they
             channels = [
                 await stack.enter_async_context(grpc.aio.insecure_channel(agent.api, options)) for _ in range(2)
             ]
-            calls = [channel.stream_unary("/arpguard.v1.AgentService/GetStatus")() for channel in channels * 128]
-            await asyncio.sleep(0)
-            await asyncio.to_thread(until, lambda: code() is EXHAUSTED)
+            calls = [asyncio.create_task(call_without_end(channel)) for channel in channels * 128]
+            await asyncio.to_thread(until, lambda: code() is EXHAUSTED, 6 * REQUEST_S)
+            refused.set()
             await asyncio.to_thread(until, lambda: code() is grpc.StatusCode.OK, REQUEST_S + 5)
-            for call in calls:
-                call.cancel()
+            await asyncio.gather(*calls)
+
+    refused = threading.Event()
+
+    async def call_without_end(channel: grpc.aio.Channel) -> None:
+        """Again where it was given up before as many were open: that may take a busy machine longer."""
+        while not refused.is_set():
+            with suppress(grpc.RpcError):
+                await channel.stream_unary("/arpguard.v1.AgentService/GetStatus")()
 
     def code() -> grpc.StatusCode:
         try:

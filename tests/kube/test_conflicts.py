@@ -20,7 +20,7 @@ from arpguard.runtime.cluster.judging import CHECKS, WAITING, Judge
 from arpguard.runtime.conflicts import Conflicts
 from arpguard.runtime.controlplane import Standalone
 from arpguard.runtime.settings import Settings
-from arpguard.units import NS_PER_MS, NS_PER_S
+from arpguard.units import NS_PER_S
 from arpguard.verdict import Hook, Kind, Mode, Reason, Verdict
 from arpguard.wire.arp import ArpOp
 from arpguard.wire.ndp import NdType
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.usefixtures("segment")
 A, B = vip(50), vip(51)
 NODE, OTHER, BARE = "node-1", "node-2", "node-3"
 STRANGER, NEW_MAC = mac_of(99), mac_of(77)
-GRACE_NS = 600 * NS_PER_MS
+GRACE_NS = 2 * NS_PER_S
 EPOCH, HOLDER_EPOCH = "arpguard.io/epoch", "arpguard.io/holder-epoch"
 
 
@@ -201,7 +201,7 @@ async def test_node_without_an_agent_is_known_by_the_neighbour_table(cluster, ne
 
 @in_loop
 async def test_new_owner_that_is_heard_before_its_claim_is_read_is_nothing(cluster, neighbours, monkeypatch):
-    grace_ns = 3 * NS_PER_S  # for the whole hand-over
+    grace_ns = 6 * NS_PER_S  # for the whole hand-over
     monkeypatch.setattr("arpguard.core.conflicts.GRACE_NS", grace_ns)
     async with two_nodes(cluster) as (ear, mac, name):
         await until(lambda: _settled(ear))

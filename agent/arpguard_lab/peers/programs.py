@@ -25,6 +25,7 @@ global_defs {{
   vrrp_garp_master_refresh 1
   vrrp_notify_fifo {fifo}
   fifo_write_vrrp_states_on_reload
+  vrrp_rt_priority 50
 }}
 vrrp_instance {instance} {{
   interface eth0
