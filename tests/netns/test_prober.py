@@ -28,7 +28,8 @@ from arpguard.wire.ndp import (
     solicited_node,
 )
 from support.kube.scripted_server import until
-from support.netns.cable import Pair, a_pair, address, address6, groups_of, speak_ipv6
+from support.netns import waiting
+from support.netns.cable import Pair, a_pair, address, address6, groups_of, has_in_use, speak_ipv6
 from support.netns.wire import a_wire
 
 pytestmark = pytest.mark.netns
@@ -54,6 +55,7 @@ def vip(request) -> Address:
 @pytest.fixture
 def occupied(pair, vip) -> Iterator[None]:
     pair.client.bind(vip, "eth0")
+    waiting.until(lambda: has_in_use(pair.client, vip))
     yield
     pair.client.unbind(vip, "eth0")
 

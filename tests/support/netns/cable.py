@@ -11,6 +11,7 @@ from contextlib import ExitStack, contextmanager
 from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 
+from arpguard.addresses import Address
 from arpguard.dataplane import bpffs
 from arpguard_lab.netns import Netns
 from arpguard_lab.topology import NETWORK, NETWORK6, AgentProcess, Host
@@ -145,6 +146,15 @@ def _is_spoken(host: Host) -> bool:
     rows = _table(host.netns, "if_inet6")
     used = {scope for _, _, _, scope, flags, device in rows if device == "eth0" and not int(flags, 16) & _TENTATIVE}
     return used >= {_GLOBAL, _LINK_LOCAL}
+
+
+def has_in_use(host: Host, vip: Address, device: str = "eth0") -> bool:
+    """Whether a host's kernel uses an address. One of IPv6 is tentative, and not answered for, until a worker ran."""
+    if isinstance(vip, IPv4Address):
+        return True
+    rows = _table(host.netns, "if_inet6")
+    flags = [int(row[4], 16) for row in rows if (bytes.fromhex(row[0]), row[5]) == (vip.packed, device)]
+    return bool(flags) and not flags[0] & _TENTATIVE
 
 
 def groups_of(netns: Netns, device: str = "eth0") -> dict[IPv6Address, int]:
