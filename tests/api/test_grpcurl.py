@@ -1,8 +1,8 @@
 """grpcurl, as operators use it: over the socket and over loopback, with nothing but the address."""
 
+import itertools
 import json
 import subprocess
-import threading
 from collections.abc import Callable, Sequence
 
 import pytest
@@ -11,6 +11,7 @@ from api.apitools import SERVICE, needs_grpcurl
 from api.conftest import FOREIGN, OWNED, PEER_MAC, PINNED
 from support.netns.cable import address
 from support.netns.wire import a_wire
+from support.repeating import repeated
 
 pytestmark = [pytest.mark.bpf, pytest.mark.netns]
 
@@ -116,22 +117,9 @@ def test_decisions_and_conflicts(ask, pair):
 
 def test_stream_under_traffic_ends_with_the_time_given(ask, pair):
     """Forty hosts ask, one after the other; of so many decisions about one VIP the kernel reports a few a second."""
-    done = threading.Event()
-
-    def traffic() -> None:
-        with a_wire(pair.client) as wire:
-            while not done.is_set():
-                for number in range(100, 140):
-                    wire.send(wire.request(FOREIGN, address(number)))
-                    done.wait(0.02)
-
-    thread = threading.Thread(target=traffic)
-    thread.start()
-    try:
+    hosts = itertools.cycle(range(100, 140))
+    with a_wire(pair.client) as wire, repeated(lambda: wire.send(wire.request(FOREIGN, address(next(hosts)))), 0.02):
         watched = ask(f"{NAME}/WatchDecisions", {"filter": {"vip": str(FOREIGN)}}, ("-max-time", "5"))
-    finally:
-        done.set()
-        thread.join()
     decoder, at, seen = json.JSONDecoder(), 0, []
     while at < len(watched.stdout.rstrip()):
         item, at = decoder.raw_decode(watched.stdout, at)

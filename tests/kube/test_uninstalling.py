@@ -17,6 +17,7 @@ from arpguard_lab.cluster import objects
 from support.kube.manifests import hooked, parsed
 from support.kube.plain_http import MERGE
 from support.netns.waiting import until
+from support.repeating import repeated
 
 HOME = NAME = "arpguard"
 DAEMONSETS = f"/apis/apps/v1/namespaces/{HOME}/daemonsets"
@@ -114,20 +115,13 @@ def test_what_agents_left_is_removed_once_they_are_gone_and_their_nodes_are_name
 def an_agent(api, node: str) -> Iterator[None]:
     """Renews a heartbeat."""
     a_lease(api, f"node.{node}")
-    ended = threading.Event()
 
-    def renew():
-        while not ended.wait(0.1):
-            spec = {"spec": {"renewTime": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%fZ}"}}
-            assert api.ask("PATCH", f"{LEASES}/node.{node}", spec, MERGE).code == 200
+    def renew() -> None:
+        spec = {"spec": {"renewTime": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%fZ}"}}
+        assert api.ask("PATCH", f"{LEASES}/node.{node}", spec, MERGE).code == 200
 
-    renewing = threading.Thread(target=renew)
-    renewing.start()
-    try:
+    with repeated(renew, 0.1):
         yield
-    finally:
-        ended.set()
-        renewing.join()
 
 
 @pytest.mark.parametrize("named", ["arpguard/arpguard", "arpguard/mistyped"])

@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -25,6 +24,7 @@ from support.netns.cable import Pair, a_pair, address
 from support.netns.foreign import programs_at
 from support.netns.waiting import until
 from support.netns.wire import a_wire
+from support.repeating import repeated
 
 pytestmark = [pytest.mark.netns, pytest.mark.bpf]
 
@@ -92,21 +92,13 @@ def claim(vip) -> bytes:
 @contextmanager
 def load(pair) -> Iterator[None]:
     """Some hundred requests a second for two VIPs, one more often than the other."""
-    ended = threading.Event()
 
     def ask() -> None:
-        with a_wire(pair.client) as wire:
-            while not ended.wait(0.01):
-                for vip in (FOREIGN, FOREIGN, FOREIGN, OWNED):
-                    wire.send(wire.request(vip))
+        for vip in (FOREIGN, FOREIGN, FOREIGN, OWNED):
+            wire.send(wire.request(vip))
 
-    asker = threading.Thread(target=ask)
-    asker.start()
-    try:
+    with a_wire(pair.client) as wire, repeated(ask, 0.01):
         yield
-    finally:
-        ended.set()
-        asker.join()
 
 
 # ---- what is shown -----------------------------------------------------------------------------------------------

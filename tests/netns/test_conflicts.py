@@ -5,10 +5,8 @@ The client is a Node without an agent; strangers and routers send from its end o
 
 import json
 import signal
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from functools import partial
 from ipaddress import IPv4Address, IPv6Address
 
@@ -31,6 +29,7 @@ from arpguard_lab.patience import Patience
 from support.kube.node_api import a_server, events
 from support.netns.cable import Pair, a_pair, address, address6, speak_ipv6
 from support.netns.waiting import ANSWER_S, until
+from support.repeating import repeated
 
 pytestmark = [pytest.mark.netns, pytest.mark.bpf]
 
@@ -239,24 +238,6 @@ def probed(socket: NeighbourSocket, vip: Address, wait_s: float) -> bool:
     return False
 
 
-@contextmanager
-def sent_all_the_time(socket: NeighbourSocket, frame: bytes) -> Iterator[None]:
-    """A probe is listened to for a fifth of a second, in which this process may stand still."""
-    over = threading.Event()
-
-    def send() -> None:
-        while not over.wait(0.01):
-            socket.send(frame)
-
-    sender = threading.Thread(target=send)
-    sender.start()
-    try:
-        yield
-    finally:
-        over.set()
-        sender.join()
-
-
 @pytest.mark.parametrize("answer", [announcement, probe], ids=["claims it", "probes for it"])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_c16_n30_vip_that_somebody_is_heard_to_have_while_it_is_probed_for_is_not_taken(
@@ -264,7 +245,8 @@ def test_c16_n30_vip_that_somebody_is_heard_to_have_while_it_is_probed_for_is_no
 ):
     """RFC 5227 2.1.1, RFC 4862 5.4.3. It is one that the cluster never had, so nobody has waited for it."""
     vip = (address if family == 4 else address6)(0xA0 + (answer is probe))
-    with sent_all_the_time(socket, answer(vip, STRANGER)):
+    # A probe listens for a fifth of a second, in which this process may stand still.
+    with repeated(lambda: socket.send(answer(vip, STRANGER)), 0.01):
         publish(server, f"taken-{family}-{answer.__name__}", vip)
         assert probed(socket, vip, ANSWER_S)
         note = f"{vip} is in use outside"

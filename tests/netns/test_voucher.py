@@ -7,9 +7,8 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -39,6 +38,7 @@ from support.netns.vouching import (
 )
 from support.netns.waiting import until
 from support.netns.wire import a_raw_socket
+from support.repeating import repeated
 
 pytestmark = [pytest.mark.netns, pytest.mark.bpf]
 
@@ -85,22 +85,14 @@ def sending(pair: Pair, frames: list[bytes], pause_s: float) -> Iterator[None]:
     """Frames from the node's host, all the time."""
     sender = a_raw_socket(pair.node.netns)
     sender.setblocking(False)
-    over = threading.Event()
 
     def send() -> None:
-        while not over.wait(pause_s):
-            for frame in frames:
-                with suppress(BlockingIOError):
-                    sender.send(frame)
+        for frame in frames:
+            with suppress(BlockingIOError):
+                sender.send(frame)
 
-    thread = threading.Thread(target=send)
-    thread.start()
-    try:
+    with closing(sender), repeated(send, pause_s):
         yield
-    finally:
-        over.set()
-        thread.join()
-        sender.close()
 
 
 # ---- a node that lives ----

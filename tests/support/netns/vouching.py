@@ -4,10 +4,9 @@ import itertools
 import os
 import select
 import socket
-import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 
 from arpguard.clock import boot_ns
@@ -26,6 +25,7 @@ from support.netns.cable import Pair
 from support.netns.guard import a_guard
 from support.netns.waiting import ANSWER_S, until
 from support.netns.wire import a_raw_socket
+from support.repeating import repeated
 
 MS = NS_PER_MS
 D, M = 600 * MS, 200 * MS
@@ -127,20 +127,8 @@ def chatter(pair: Pair) -> Iterator[None]:
     """The node's host says something all the time that has nothing to do with vouching."""
     talker = a_raw_socket(pair.node.netns)
     frame = b"\xff" * 6 + pair.node.mac.octets + b"\x88\xb6" + bytes(46)
-    over = threading.Event()
-
-    def talk() -> None:
-        while not over.wait(0.02):
-            talker.send(frame)
-
-    thread = threading.Thread(target=talk)
-    thread.start()
-    try:
+    with closing(talker), repeated(lambda: talker.send(frame), 0.02):
         yield
-    finally:
-        over.set()
-        thread.join()
-        talker.close()
 
 
 def heard_frames(listener: socket.socket, key: bytes, seconds: float) -> list[VouchFrame]:

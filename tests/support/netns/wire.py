@@ -23,6 +23,7 @@ from arpguard_lab.netns import Netns
 from arpguard_lab.topology import Host
 from support.netns.waiting import ANSWER_S, until
 from support.programs.prog_run import hexdump
+from support.repeating import repeated
 
 _numbers = itertools.count(1)
 _SOL_PACKET, _PACKET_AUXDATA, _PACKET_IGNORE_OUTGOING = 263, 8, 23
@@ -205,20 +206,8 @@ def a_wire(host: Host, device: str = "eth0", also: int = ETHERTYPE_ARP) -> Itera
 @contextmanager
 def asking(host: Host, vip: IPv4Address) -> Iterator[None]:
     """The host asks for the VIP all the time."""
-    done = threading.Event()
-
-    def ask() -> None:
-        with a_wire(host) as wire:
-            while not done.wait(0.02):
-                wire.send(wire.request(vip))
-
-    thread = threading.Thread(target=ask)
-    thread.start()
-    try:
+    with a_wire(host) as wire, repeated(lambda: wire.send(wire.request(vip)), 0.02):
         yield
-    finally:
-        done.set()
-        thread.join()
 
 
 @dataclass
