@@ -283,7 +283,7 @@ def until(condition: Callable[[], object], limit_s: float, what: str) -> float:
     began, patience = time.monotonic(), Patience(limit_s)
     waits_for(what)
     while not condition():
-        if patience.is_over and not condition():  # this process may have stood still since it looked
+        if patience.is_in_vain(condition):
             raise DataPlaneError(f"did not happen within {limit_s:g} s: {what}")
         patience.pause(_POLL_S)
     return time.monotonic() - began

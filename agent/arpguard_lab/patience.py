@@ -3,6 +3,7 @@
 import os
 import re
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 _TASKS, _STAT = Path("/proc/pressure/cpu"), Path("/proc/stat")
@@ -53,6 +54,13 @@ class Patience:
 
         busy_s = min(self._debt.owed_s, waited_s)
         return waited_s - busy_s + busy_s / _BUSY > self.limit_s
+
+    def is_in_vain(self, condition: Callable[[], object]) -> bool:
+        """Whether the limit is reached, and a condition still does not hold.
+
+        The waiter may have stood still since it last looked, so it looks once more.
+        """
+        return self.is_over and not condition()
 
     def pause(self, shortest_s: float) -> None:
         """Sleeps until the waiter should check again: for a twentieth of its wait so far, but `shortest_s` or more."""

@@ -24,7 +24,6 @@ from arpguard.runtime.waking import Alarm
 from arpguard.verdict import Kind
 from arpguard_lab.apiserver.embedded import Embedded
 from arpguard_lab.cluster import objects
-from arpguard_lab.patience import Patience
 from support.kube.plain_http import Api, counted
 from support.kube.scripted_server import until
 from support.programs.recorder import Control, Entries, Ranges, Recorder, Vouching
@@ -284,7 +283,4 @@ async def a_side(
 
 async def waited(condition, what: str = "", seconds: float = 10.0) -> None:
     """For conditions that ask the API server: looks less often."""
-    patience = Patience(seconds)
-    while not condition():
-        assert not patience.is_over or condition(), f"waited in vain {what}"
-        await asyncio.sleep(0.02)
+    await until(condition, seconds, what, pause_s=0.02)

@@ -200,12 +200,12 @@ def in_loop(test):
     return run
 
 
-async def until(condition: Callable[[], object], seconds: float = 10.0) -> None:
+async def until(condition: Callable[[], object], seconds: float = 10.0, what: str = "", pause_s: float = 0.002) -> None:
     """Waits for a condition; a test that waits in vain fails here."""
     patience = Patience(seconds)
     while not condition():
-        assert not patience.is_over or condition(), "waited in vain"
-        await asyncio.sleep(0.002)
+        assert not patience.is_in_vain(condition), f"waited in vain {what}"
+        await asyncio.sleep(pause_s)
 
 
 def a_service(name: str = "web", version: str = "1", **spec) -> dict:

@@ -15,14 +15,11 @@ ANSWER_S = 10.0  # how long an answer may take on a loaded machine
 
 
 def until(condition: Callable[[], object], timeout_s: float = ANSWER_S, what: str = "") -> float:
-    """Waits until the condition holds, and says how many seconds that took; fails when patience is over.
-
-    Then it looks once more: this process may have stood still since it looked last.
-    """
+    """Waits until the condition holds, and says how many seconds that took; fails when patience is over."""
     timeout_s *= SLOWNESS
     began, patience = time.monotonic(), Patience(timeout_s)
     while not condition():
-        if patience.is_over and not condition():
-            raise AssertionError(f"not within {timeout_s} s: {what or getattr(condition, '__name__', condition)}")
+        waited_for = what or getattr(condition, "__name__", condition)
+        assert not patience.is_in_vain(condition), f"not within {timeout_s} s: {waited_for}"
         patience.pause(0.005)
     return time.monotonic() - began

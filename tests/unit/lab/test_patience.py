@@ -42,6 +42,14 @@ def test_it_ends(clock, waits, last):
     assert waiting.is_over
 
 
+@pytest.mark.parametrize("holds", [True, False])
+def test_who_stood_still_beyond_the_limit_looks_once_more(clock, holds):
+    waiting = Patience(10)
+    assert not waiting.is_in_vain(lambda: False)
+    clock.pass_by(60, 0)
+    assert waiting.is_in_vain(lambda: holds) is not holds
+
+
 def test_debt_is_the_share_of_the_time_since_then_in_which_a_task_wanted_a_cpu(clock):
     clock.pass_by(10, 10)
     debt = Debt()
