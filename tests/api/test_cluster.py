@@ -25,8 +25,6 @@ pytestmark = [pytest.mark.bpf, pytest.mark.netns]
 WEB, SHOP, ANOTHER = vip(150), vip(151), vip(152)
 VIPS = [WEB, SHOP, ANOTHER]
 OUTSIDE = IPv4Address("10.9.9.9")
-
-
 LEASE = f"duration: 15s, renew: 3s, margin: 4s, {OFF}"  # an agent may stand still without losing its VIPs
 
 

@@ -280,7 +280,7 @@ def test_256_calls_may_wait_for_their_request_and_the_next_is_refused_until_they
     refused = threading.Event()
 
     async def call_without_end(channel: grpc.aio.Channel) -> None:
-        """Again where it was given up before as many were open: that may take a busy machine longer."""
+        """Opens a call without a request, again if the agent gives it up before all 256 are open."""
         while not refused.is_set():
             with suppress(grpc.RpcError):
                 await channel.stream_unary("/arpguard.v1.AgentService/GetStatus")()

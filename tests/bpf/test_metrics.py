@@ -479,7 +479,7 @@ def test_lease_is_told_of_as_it_is(guarded):
         events=Count(written=4, dropped=3),
     )
 
-    assert guarded.value("renewal_age_seconds") == pytest.approx(5, abs=60)
+    assert 5 <= guarded.value("renewal_age_seconds") < 60
     assert (guarded.value("renewal_failing"), guarded.value("yielding")) == (1, 1)
     assert guarded.value("lease_seconds") == 3
     assert guarded.series("lease_writes_total") == {("heartbeat", "unknown"): 2, ("claim", "applied"): 7}

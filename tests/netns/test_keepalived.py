@@ -128,7 +128,7 @@ def test_the_node_is_silent_when_its_keepalived_stops(pair, wire, begin, agent):
     until_shown(agent, "DELEGATED", "MASTER")
     daemon.kill(signal.SIGTERM)
     until_shown(agent, "FOREIGN", "unknown")
-    until(lambda: "keepalived is not running" in problems(agent), what="the problem is told")
+    until(lambda: "keepalived is not running" in problems(agent), what="the agent reports the problem")
 
 
 def test_the_node_is_silent_when_its_keepalived_is_killed_and_leaves_the_address(pair, wire, begin, agent):

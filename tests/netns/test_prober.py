@@ -29,7 +29,7 @@ from arpguard.wire.ndp import (
 )
 from support.kube.scripted_server import until
 from support.netns import waiting
-from support.netns.cable import Pair, a_pair, address, address6, groups_of, has_in_use, speak_ipv6
+from support.netns.cable import Pair, a_pair, address, address6, answers_for, groups_of, speak_ipv6
 from support.netns.wire import a_wire
 
 pytestmark = pytest.mark.netns
@@ -55,7 +55,7 @@ def vip(request) -> Address:
 @pytest.fixture
 def occupied(pair, vip) -> Iterator[None]:
     pair.client.bind(vip, "eth0")
-    waiting.until(lambda: has_in_use(pair.client, vip))
+    waiting.until(lambda: answers_for(pair.client, vip))
     yield
     pair.client.unbind(vip, "eth0")
 

@@ -227,12 +227,12 @@ def run_lan_mute(bench: KubeBench) -> Iterator[Step]:
         yield deaths.fall_silent(text, victim, partial(bench.lab.mute, victim.port))
 
         bench.publish("while-mute", _NEW_VIPS)
-        bench.settle(_NEW_VIPS)
+        found = bench.settle(_NEW_VIPS)
         yield bench.one_of(
             f"new VIPs go to nodes that are heard, and none to {victim.name}",
             _NEW_VIPS[0],
             bench.others(victim),
-            bench.who(_NEW_VIPS[0])[_NEW_VIPS[0]],
+            found[_NEW_VIPS[0]],
             doubted=is_doubted(bench, victim),
         )
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-LIMIT_S = 3000  # of a run of many scenarios, or of random faults
+LIMIT_S = 1100  # of a run of many scenarios, or of random faults
 _MARK = "ARPGUARD_TEST_RUN"
 # Bars that only hold on a machine with nothing else to do: in tests, a figure may be so much, in the unit of its name.
 _LENIENT = {

@@ -142,19 +142,18 @@ def speak_ipv6(*hosts: Host) -> None:
 
 def _is_spoken(host: Host) -> bool:
     """Whether the kernel uses both its addresses. A worker of the kernel's joins their groups before that."""
-
-    rows = _table(host.netns, "if_inet6")
-    used = {scope for _, _, _, scope, flags, device in rows if device == "eth0" and not int(flags, 16) & _TENTATIVE}
-    return used >= {_GLOBAL, _LINK_LOCAL}
+    return {scope for _, scope in _used6(host)} >= {_GLOBAL, _LINK_LOCAL}
 
 
-def has_in_use(host: Host, vip: Address, device: str = "eth0") -> bool:
-    """Whether a host's kernel uses an address. One of IPv6 is tentative, and not answered for, until a worker ran."""
-    if isinstance(vip, IPv4Address):
-        return True
-    rows = _table(host.netns, "if_inet6")
-    flags = [int(row[4], 16) for row in rows if (bytes.fromhex(row[0]), row[5]) == (vip.packed, device)]
-    return bool(flags) and not flags[0] & _TENTATIVE
+def answers_for(host: Host, vip: Address) -> bool:
+    """Whether a host's kernel answers for an address that eth0 has: for one of IPv6 once it is not tentative."""
+    return vip.version == 4 or vip in {used for used, _ in _used6(host)}
+
+
+def _used6(host: Host) -> list[tuple[IPv6Address, str]]:
+    """The IPv6 addresses of eth0 that are not tentative, with their scopes. A worker of the kernel ends that state."""
+    rows = [row for row in _table(host.netns, "if_inet6") if row[5] == "eth0" and not int(row[4], 16) & _TENTATIVE]
+    return [(IPv6Address(bytes.fromhex(row[0])), row[3]) for row in rows]
 
 
 def groups_of(netns: Netns, device: str = "eth0") -> dict[IPv6Address, int]:

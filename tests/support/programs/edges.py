@@ -223,7 +223,7 @@ SUMS = {
 
 
 def check_sum(plane: UserPlane, primary: IPv6Address) -> None:
-    """A difference is no error, however large it is."""
+    """The programs take no difference for an error code, whatever its highest bit is."""
     its_own, rewritten = (nd_frame(a_solicitation(src=src, target=NEIGHBOUR_IP6)) for src in (VIP6, primary))
     plane.set({VIP6: an_entry6(Kind.FOREIGN, primary=primary, link_mac=TESTER)}, _ALL)
     assert plane.run(Hook.TC_EGRESS, its_own) == passed(rewritten)

@@ -358,11 +358,12 @@ class Node:
             self.todo.extend(effects)
 
     def due_ns(self) -> int | None:
-        """When the core has something to do. Only what it is told changes that, so it is not asked each time."""
+        """When the core has something to do next, as it said after the last event: nothing else changes that."""
         self.look_at_core()
         return self._due_ns
 
     def look_at_core(self) -> None:
+        """Asks the core again what only an event can change: when it is due, and for which nodes this one vouches."""
         if not self.told:
             return
         self.told = False
