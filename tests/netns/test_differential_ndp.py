@@ -284,6 +284,7 @@ class NeighbourLog:
     def __init__(self, pair: Pair, folder: Path) -> None:
         self._node = pair.node.netns
         self._path = folder / "neighbours"
+        self._marks = 0
         with self._path.open("wb") as output:
             words = [*self._node.prefix(), "ip", "-6", "monitor", "neigh"]
             self._process = subprocess.Popen(words, stdout=output)
@@ -291,16 +292,14 @@ class NeighbourLog:
 
     def flush(self) -> None:
         """Waits until what happened up to now is in the log."""
-        seen = self._path.read_text().count(str(OTHER))
-        number = 0
+        marks = []
 
         def is_told() -> bool:
-            nonlocal number
-            number += 1
-            self._node.run(
-                "ip", "neigh", "replace", str(OTHER), "lladdr", f"02:00:00:00:01:{number % 100:02d}", "dev", "eth0"
-            )
-            return self._path.read_text().count(str(OTHER)) > seen
+            self._marks += 1
+            marks.append(str(MacAddress(b"\x02\0" + self._marks.to_bytes(4, "big"))))
+            self._node.run("ip", "neigh", "replace", str(OTHER), "lladdr", marks[-1], "dev", "eth0")
+            log = self._path.read_text()
+            return any(mark in log for mark in marks)
 
         until(is_told, what="the kernel tells of its neighbours")
 
