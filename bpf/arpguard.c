@@ -58,7 +58,6 @@ struct at {
 	__u32 ifindex;
 	__u32 trace; /* decisions so far, of a twin, which counts and reports nothing */
 	__u8 hook;
-	__u8 unknown; /* the question is for an address in a closed range */
 };
 
 /* A decision in 9 bits; the newest is lowest. */
@@ -185,8 +184,6 @@ static __always_inline enum act nothing_guarded(struct at *at, __u8 reason, int 
 /* The entry of an address in the frame; `key` becomes its key. */
 static __always_inline struct entry *find_entry(const struct at *at, struct entry_key *key, const __be32 *addr)
 {
-	if (!may_be_vip(&at->seen.facts, at->control, addr))
-		return 0;
 	key->ifindex = at->ifindex;
 	addr_copy(key->addr, addr);
 	return entries.lookup(key);
@@ -197,78 +194,90 @@ static __always_inline struct entry *find_closed(const struct at *at, struct ran
 {
 	struct entry *e;
 
+	if (!at->control->closed)
+		return 0;
 	key->prefixlen = 8 * sizeof(key->at);
 	key->at.ifindex = at->ifindex;
 	addr_copy(key->at.addr, addr);
-	if (!at->control->closed || !may_be_vip(&at->seen.facts, at->control, addr))
-		return 0;
 	e = ranges.lookup(key);
 	return e && e->kind == KIND_CLOSED ? e : 0;
 }
 
+/* Whether there is an entry or a closed range for an address. */
+static __always_inline int is_guarded(const struct at *at, const __be32 *addr)
+{
+	struct range_key key;
+
+	return find_entry(at, &key.at, addr) || find_closed(at, &key, addr);
+}
+
 /* Judges an incoming frame; ACT_ANSWER leaves in `mac` what to answer with.
- * The sender is judged before the target: a conflicting packet is never answered (RFC 5227 2.5). */
+ * The sender is judged before the target: a conflicting packet is never answered (RFC 5227 2.5).
+ * In neighbour discovery addresses are looked up twice, because most messages are of no concern, and to examine one
+ * takes long. No pointer to an entry is kept meanwhile, nor is it known why the message is examined: the verifier would
+ * read its options once for each combination of entries. */
 static __always_inline enum act judge_ingress(struct at *at, __u64 *mac, int explain)
 {
 	const struct facts *f = &at->seen.facts;
-	struct entry_key spa_key;
-	struct range_key tpa_key;
-	struct entry *claimed = find_entry(at, &spa_key, f->spa), *e = 0;
-	enum act act = ACT_NEXT;
-	__u64 concerned;
+	__u64 claims = may_be_vip(f, at->control, f->spa);
+	__u64 asks = is_question(f) && may_be_vip(f, at->control, f->tpa);
+	__u64 act = ACT_NEXT, guarded = 0;
+	struct range_key key;
+	struct entry *e;
 	__u8 verdict;
 
-	at->unknown = 0;
-	if (is_question(f)) {
-		e = find_entry(at, &tpa_key.at, f->tpa);
-		if (!e)
-			at->unknown = find_closed(at, &tpa_key, f->tpa) != 0;
+	if (is_nd(f)) {
+		claims = claims && find_entry(at, &key.at, f->spa);
+		asks = asks && is_guarded(at, f->tpa);
 	}
-	concerned = claimed ? 1 : 0;
-	/* Keeps the optimiser from joining the two tests into one OR of pointers, which the verifier refuses. */
-	asm volatile("" : "+r"(concerned));
-	if (!concerned && !e && !at->unknown)
+	if (!claims && !asks)
 		return nothing_guarded(at, REASON_NOT_GUARDED, explain);
+	claims = forgotten(claims, at->ifindex);
+	asks = forgotten(asks, at->ifindex);
 	examine(&at->seen);
 
-	if (claimed) {
-		verdict = conclude(at, &spa_key, claimed, decide_claim(f, claimed), explain);
+	e = claims ? find_entry(at, &key.at, f->spa) : 0;
+	if (e) {
+		guarded = 1;
+		verdict = conclude(at, &key.at, e, decide_claim(f, e), explain);
 		if (verdict == VERDICT_CONFLICT || verdict == VERDICT_SUPPRESS)
 			return ACT_DROP;
-		if (mode_of(at, claimed) == MODE_ENFORCE && claim_needs_disarming(f, claimed))
+		if (mode_of(at, e) == MODE_ENFORCE && claim_needs_disarming(f, e))
 			act = ACT_DISARM;
 	}
+	act = forgotten(act, at->ifindex);
+
+	e = asks ? find_entry(at, &key.at, f->tpa) : 0;
 	if (e) {
 		if (needs_clock(e, at->control))
 			at->now_ns = bpf_ktime_get_boot_ns();
-		verdict =
-		    conclude(at, &tpa_key.at, e, decide_request(f, e, at->control, at->grants, at->now_ns), explain);
+		verdict = conclude(at, &key.at, e, decide_request(f, e, at->control, at->grants, at->now_ns), explain);
 		*mac = mac_load(e->answer_mac);
 		if (verdict == VERDICT_SUPPRESS)
 			return ACT_DROP;
-		if (verdict == VERDICT_ANSWER)
-			return ACT_ANSWER;
-	} else if (at->unknown) {
-		/* Looked up again: with two maps that a pointer can be of, the verifier would look twice at all of the above. */
-		e = find_closed(at, &tpa_key, f->tpa);
-		if (e && conclude(at, &tpa_key.at, e, decide_unknown(f, e), explain) == VERDICT_SUPPRESS)
-			return ACT_HIDE;
+		return verdict == VERDICT_ANSWER ? ACT_ANSWER : act;
 	}
-	return act;
+	e = asks ? find_closed(at, &key, f->tpa) : 0;
+	if (e)
+		return conclude(at, &key.at, e, decide_unknown(f, e), explain) == VERDICT_SUPPRESS ? ACT_HIDE : act;
+	return guarded ? act : nothing_guarded(at, REASON_NOT_GUARDED, explain);
 }
 
 static __always_inline enum act judge_egress(struct at *at, __be32 *primary, int explain)
 {
 	const struct facts *f = &at->seen.facts;
 	struct range_key key;
-	struct entry *e = find_entry(at, &key.at, f->spa);
+	struct entry *e;
 	__u8 verdict;
 
+	if (!may_be_vip(f, at->control, f->spa) || (is_nd(f) && !is_guarded(at, f->spa)))
+		return nothing_guarded(at, REASON_NOT_GUARDED, explain);
+	examine(&at->seen);
+	e = find_entry(at, &key.at, f->spa);
 	if (!e)
 		e = find_closed(at, &key, f->spa);
 	if (!e)
 		return nothing_guarded(at, REASON_NOT_GUARDED, explain);
-	examine(&at->seen);
 	if (needs_clock(e, at->control))
 		at->now_ns = bpf_ktime_get_boot_ns();
 	verdict = conclude(at, &key.at, e, decide_egress(f, e, at->control, at->grants, at->now_ns), explain);

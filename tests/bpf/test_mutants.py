@@ -50,7 +50,7 @@ MUTANTS = {
     ),
     "guests_may_not_speak": ("decide.h", "if (e->kind == KIND_CLOSED && f->sha !=", "if (0 && f->sha !="),
     "exceptions_are_closed": ("arpguard.c", "return e && e->kind == KIND_CLOSED ? e : 0;", "return e;"),
-    "nothing_is_ever_closed": ("arpguard.c", "if (!at->control->closed ||", "if (1 ||"),
+    "nothing_is_ever_closed": ("arpguard.c", "if (!at->control->closed)", "if (1)"),
     "nothing_is_hidden": ("tc.h", "return bpf_skb_change_type(skb, PACKET_OTHERHOST) ?", "return 0 ?"),
 }
 
