@@ -7,13 +7,16 @@ netlink can do, in 0.1 s and 12 MB; rtnetlink needs half of both (0.9.7). So the
 that imports it later in this process finds its submodules by their names.
 
 The module that reads kubeconfig files imports ApiClient, and with it pydantic (10 MB), for functions that the agent
-never calls. So import_part puts a function in place of that class.
+never calls. So import_part puts a function in place of that class. rtnetlink imports unittest (2 MB) for a mock of a
+queue that the agent never uses; it gets a module that has nothing but a class for that.
 """
 
 import importlib
 import importlib.util
 import sys
-from types import ModuleType
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import ModuleType, SimpleNamespace
 
 NOT_RUN = ("kubernetes", "kubernetes.aio", "kubernetes.aio.utils", "kubernetes.aio.config", "pyroute2")
 
@@ -28,7 +31,22 @@ def import_part(name: str) -> ModuleType:
             _enter(package)
     if name in UNUSED:
         return _import_without(*UNUSED[name], name)
-    return importlib.import_module(name)
+    with _standing_in_for_unittest():
+        return importlib.import_module(name)
+
+
+@contextmanager
+def _standing_in_for_unittest() -> Iterator[None]:
+    if "unittest" in sys.modules:
+        yield
+        return
+    stand_in = ModuleType("unittest")
+    vars(stand_in)["mock"] = SimpleNamespace(Mock=object)
+    sys.modules["unittest"] = stand_in
+    try:
+        yield
+    finally:
+        del sys.modules["unittest"]
 
 
 def _import_without(package: str, unused: str, name: str) -> ModuleType:

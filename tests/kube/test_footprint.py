@@ -69,7 +69,7 @@ def _slice(number: int) -> dict:
 @in_loop
 async def test_client_is_imported_without_models_and_without_the_synchronous_one():
     found = await _measure()
-    heavy = ("kubernetes.client", "kubernetes.aio.client.models", "pydantic", "urllib3", "requests")
+    heavy = ("kubernetes.client", "kubernetes.aio.client.models", "pydantic", "urllib3", "requests", "unittest")
     print(f"agent {found['agent_kb']} kB, with the Kubernetes client {found['imports_kb']} kB more")
 
     assert [name for name in found["modules"] if name.startswith(heavy)] == []
@@ -88,6 +88,16 @@ print(ApiClient.__name__, asyncio.run(made()))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "ApiClient True\n"
+
+
+def test_stand_in_for_unittest_is_gone_afterwards():
+    code = """
+from arpguard.dataplane.iproute import AsyncIPRoute
+import unittest.mock
+print(unittest.TestCase.__name__, unittest.mock.Mock(return_value=7)())
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "TestCase 7\n"
 
 
 @in_loop
