@@ -10,7 +10,7 @@ from api.apitools import an_api
 from api.conftest import OWNED
 from api.rawhttp2 import Connection, frame, literal, settings
 from api.test_fuzz import COMPLAINT
-from arpguard.runtime.heap import TRIM_INTERVAL_S
+from arpguard.runtime.memory import GIVE_BACK_INTERVAL_S
 from support.netns.agents import pid_of
 from support.netns.waiting import until
 from support.processes import descriptors, resident_kib
@@ -162,7 +162,7 @@ def test_memory_of_calls_with_thousands_of_fields_is_given_back(agent):
     """gRPC needs tens of MB for such calls, and glibc would keep them."""
     pid = pid_of(agent)
     until(lambda: is_answered(agent), 20)
-    time.sleep(2 * TRIM_INTERVAL_S)  # the agent first returns what the floods above have left
+    time.sleep(2 * GIVE_BACK_INTERVAL_S)  # the agent first returns what the floods above have left
     before, most = resident_kib(pid), 0
     for _ in range(ROUNDS):
         connection = Connection(path_of(agent), reads=False)

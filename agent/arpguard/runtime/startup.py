@@ -27,7 +27,7 @@ from arpguard.dataplane.netlink import read_surroundings
 from arpguard.dataplane.syscall import Fd
 from arpguard.errors import DataPlaneError, LockedError
 from arpguard.model import Surroundings
-from arpguard.runtime import heap
+from arpguard.runtime import memory
 from arpguard.runtime.kernel.pinned import Pinned
 from arpguard.runtime.settings import KubernetesOptions, Settings
 from arpguard.runtime.waking import is_set_within
@@ -70,7 +70,7 @@ class Startup:
 
     async def run(self) -> None:
         """Brings the guard up, keeps it right, and leaves it in place. Raises ConfigError or DataPlaneError."""
-        heap.keep_small()
+        memory.keep_heap_small()
         node, pin_dir = self._options.node, self._pin_dir
         log.info("starting: version=%s node=%s pin_dir=%s", __version__, node, pin_dir)
         # At once: process 1 of a container gets no signal that it has no handler for.

@@ -15,7 +15,6 @@ from arpguard.runtime.conflicts import Conflicts
 from arpguard.runtime.controlplane import ControlPlane, Standalone
 from arpguard.runtime.decisions import Decisions
 from arpguard.runtime.early import EarlyFile
-from arpguard.runtime.heap import Trimming
 from arpguard.runtime.keepalived import Keepalived
 from arpguard.runtime.kernel.announcing import Announcing
 from arpguard.runtime.kernel.listening import Listening
@@ -23,6 +22,7 @@ from arpguard.runtime.kernel.pinned import Pinned
 from arpguard.runtime.kernel.reconciler import Reconciler
 from arpguard.runtime.kernel.vouching import VouchingMaps
 from arpguard.runtime.linkwatch import LinkWatch
+from arpguard.runtime.memory import GivingBack
 from arpguard.runtime.passes import Passes, Upkeep
 from arpguard.runtime.serving import Serving
 from arpguard.runtime.settings import FileFollower, KubernetesOptions, Settings
@@ -57,7 +57,7 @@ from arpguard.runtime.waking import Alarm
 #                              ThisNode, Auditing: questions on the wire, and who answers
 #                                  |
 #                                  v
-#                              ThisNode: all that can be read ---> Serving: API, metrics        Trimming: the heap
+#                              ThisNode: all that can be read ---> Serving: API, metrics        GivingBack: memory
 #
 # Whoever learns that something has changed wakes `wanted`, on which Upkeep sleeps: FileFollower, LinkWatch, Kubernetes,
 # and Serving and Listening when their problems change. Every part gets those that it calls when it is made.
@@ -125,5 +125,5 @@ async def build(
     told = (serving, listening, conflicts, this_node.audits, keepalived, early)
     passes = Passes(this_node, settings, pinned, plane, kernel, links, keepalived, early, told)
     upkeep = Upkeep(passes, links, kernel, pinned, wanted, (announcing, listening))
-    others = (announcing, links, file, auditing, keepalived, Trimming())
+    others = (announcing, links, file, auditing, keepalived, GivingBack())
     return Agent(plane, passes, upkeep, listening, serving, events, others)
