@@ -5,6 +5,7 @@ import base64
 import socket
 import ssl
 import subprocess
+import threading
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from arpguard.errors import ConfigError
 from arpguard.kube import client as client_module
 from arpguard.kube import connecting as connecting_module
 from arpguard.kube.client import Client, gather_lines
-from arpguard.kube.connecting import FileAccess, PodAccess
+from arpguard.kube.connecting import FileAccess, PodAccess, find_access
 from arpguard.kube.errors import (
     MAX_QUOTE,
     ClusterError,
@@ -300,6 +301,39 @@ def _server_tls(cert: Path, key: Path) -> ssl.SSLContext:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(cert, key)
     return context
+
+
+def _reads_to_the_end(listening: socket.socket, tls: ssl.SSLContext, asked: threading.Event) -> bool:
+    """Takes a request, and says nothing any more, by TLS or HTTP; whether the client closes the connection."""
+    with tls.wrap_socket(listening.accept()[0], server_side=True) as secure:
+        secure.recv(65536)
+        with socket.socket(fileno=secure.detach()) as raw:
+            asked.set()
+            raw.settimeout(10)
+            try:
+                while raw.recv(65536):
+                    pass
+            except TimeoutError:
+                return False
+            except ConnectionResetError:
+                pass
+            return True
+
+
+@in_loop
+async def test_connection_of_a_request_that_was_given_up_is_closed_with_the_client(tmp_path):
+    cert, key = _certificates(tmp_path, "api")
+    asked = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        server = asyncio.create_task(asyncio.to_thread(_reads_to_the_end, listening, _server_tls(cert, key), asked))
+        url = f"https://127.0.0.1:{listening.getsockname()[1]}"
+        client = Client(await find_access(kubeconfig(tmp_path, url, cluster=f", certificate-authority: {cert}")), "n")
+        given_up = asyncio.create_task(client.call(GET))
+        await asyncio.to_thread(asked.wait)
+        given_up.cancel()
+        await asyncio.wait([given_up])
+        await client.aclose()
+        assert await server
 
 
 def _pod(folder: Path, api: ScriptedApi, ca: Path, token: str = "first") -> PodAccess:

@@ -13,6 +13,7 @@ from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callab
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass
 from http import HTTPStatus
+from weakref import WeakSet
 
 import aiohttp
 from yarl import URL
@@ -76,7 +77,9 @@ class Client:
         self._access = access
         self._clock = clock
         self._agent = f"arpguard/{__version__} {node}"
+        self._transports: WeakSet[asyncio.Transport] = WeakSet()
         self._session = aiohttp.ClientSession(
+            request_class=_telling(self._transports.add),
             connector=aiohttp.TCPConnector(ssl=access.tls, limit=MAX_CONNECTIONS, socket_factory=_kept_alive),
             cookie_jar=aiohttp.DummyCookieJar(),
             raise_for_status=_keep_refusal,
@@ -140,18 +143,10 @@ class Client:
         except _TROUBLES as error:
             raise self._translated(error, request) from error
 
-        # aiohttp would end TLS in the background, which a program that ends does not wait for.
-        connection = socket._conn  # noqa: SLF001 - nothing else tells when it is gone
-        transport, protocol = (connection.transport, connection.protocol) if connection else (None, None)
-        gone = protocol.closed if protocol is not None else None  # a protocol has a length, too
         try:
             yield self._messages(socket, request)
         finally:
             await socket.close()
-            if transport is not None and gone is not None:
-                with suppress(AttributeError):  # under TLS, where the connection was just lost
-                    transport.abort()
-                await gone
 
     async def _messages(
         self, socket: aiohttp.ClientWebSocketResponse[bool], request: Request
@@ -163,8 +158,12 @@ class Client:
                 raise self._translated(message.data, request)
 
     async def aclose(self) -> None:
-        """Closes all connections."""
+        """Closes all connections, also those on which aiohttp still ends TLS: a program that ends waits for none."""
         await self._session.close()
+        for transport in list(self._transports):
+            with suppress(AttributeError):  # under TLS, where the connection was just lost
+                transport.abort()
+        await asyncio.sleep(0)  # now the event loop closes them
 
     @asynccontextmanager
     async def _exchange(
@@ -274,6 +273,18 @@ def _retry_after_s(response: aiohttp.ClientResponse) -> float:
     """Retry-After in seconds (RFC 9110 10.2.3); the API server never sends a date."""
     text = response.headers.get("Retry-After", "")
     return min(float(text), MAX_RETRY_AFTER_S) if text.isascii() and text.isdigit() else 0.0
+
+
+def _telling(tell: Callable[[asyncio.Transport], None]) -> type[aiohttp.ClientRequest]:
+    """Requests that tell of the connections that they are sent on; aiohttp does not, where one is given up."""
+
+    class Telling(aiohttp.ClientRequest):
+        async def send(self, conn: aiohttp.connector.Connection) -> aiohttp.ClientResponse:
+            if conn.transport is not None:
+                tell(conn.transport)
+            return await super().send(conn)
+
+    return Telling
 
 
 def _kept_alive(info: aiohttp.AddrInfoType) -> socket.socket:
