@@ -1,4 +1,4 @@
-"""Keeps the process small: what the C library and the kernel hold for it, but it does not need, goes back.
+"""Keeps the process small: gives back what the C library and the kernel hold for it, but it does not need.
 
 The heap holds gRPC's memory, and Python objects of more than 512 bytes. glibc gives threads arenas of their own, and
 returns only the free end of an arena to the kernel. So the agent would keep what gRPC's threads needed for broken
@@ -6,8 +6,7 @@ calls, and each change in the cluster would leave a few more nearly empty pages.
 block, glibc takes the next block of that size from the arena, where it is hard to return, instead of giving it a
 mapping of its own. With other C libraries, such as musl, the heap stays as it is.
 
-Libraries are files that the kernel maps page by page, as they are used, and most of these pages are used only while the
-agent starts.
+The kernel maps the files of libraries page by page, as the agent uses them. Most of these pages it uses only to start.
 """
 
 import asyncio
@@ -62,8 +61,8 @@ class GivingBack:
     def unmap_files(self) -> None:
         """Takes pages of libraries from this process, not from memory: those that it uses come back by themselves.
 
-        Only mappings that cannot be written to and are as their file is, and that were there the last time, too: a
-        library that is just being loaded may be written to, and would lose that.
+        Only of mappings that are read-only, have nothing that is not in the file, and were there the last time, too:
+        while a library is being loaded, the loader writes to its mappings, and that would be lost.
         """
         with suppress(OSError):
             found = unwritten(Path("/proc/self/smaps").read_text(encoding="utf-8", errors="replace"))
