@@ -213,9 +213,10 @@ static __always_inline int is_guarded(const struct at *at, const __be32 *addr)
 
 /* Judges an incoming frame; ACT_ANSWER leaves in `mac` what to answer with.
  * The sender is judged before the target: a conflicting packet is never answered (RFC 5227 2.5).
- * In neighbour discovery it looks up the addresses twice: first whether they have entries, because most messages concern
- * no VIP, and to examine one takes long; then for the entries. In between it keeps no entry, and hides from the verifier
- * which address has one: otherwise the verifier would follow the walk over the options once for each combination. */
+ * In neighbour discovery it looks up the addresses twice: first whether they have entries, because most messages
+ * concern no VIP, and to examine one takes long; then for the entries. In between it keeps no entry, and hides from the
+ * verifier which address has one: otherwise the verifier would follow the walk over the options once for each
+ * combination. */
 static __always_inline enum act judge_ingress(struct at *at, __u64 *mac, int explain)
 {
 	const struct facts *f = &at->seen.facts;
