@@ -211,12 +211,21 @@ static __always_inline int is_guarded(const struct at *at, const __be32 *addr)
 	return find_entry(at, &key.at, addr) || find_closed(at, &key, addr);
 }
 
+/* The same after a message of neighbour discovery was examined; of ARP it is the first time. A lookup can miss an entry
+ * that is being replaced: the kernel puts the new one before the others of its bucket, and then takes the old one out.
+ * So that two lookups do not miss one more often than one does, the second is repeated. */
+static __always_inline struct entry *find_again(const struct at *at, struct entry_key *key, const __be32 *addr)
+{
+	struct entry *e = find_entry(at, key, addr);
+
+	return !e && is_nd(&at->seen.facts) ? find_entry(at, key, addr) : e;
+}
+
 /* Judges an incoming frame; ACT_ANSWER leaves in `mac` what to answer with.
  * The sender is judged before the target: a conflicting packet is never answered (RFC 5227 2.5).
- * In neighbour discovery it looks up the addresses twice: first whether they have entries, because most messages
- * concern no VIP, and to examine one takes long; then for the entries. In between it keeps no entry, and hides from the
- * verifier which address has one: otherwise the verifier would follow the walk over the options once for each
- * combination. */
+ * In neighbour discovery it looks up each address twice: before it examines the message, because that takes long and
+ * most messages concern no VIP, and after, for the entry. In between it holds no entry, and hides from the verifier
+ * which address has one: otherwise the verifier would follow the walk over the options once for each combination. */
 static __always_inline enum act judge_ingress(struct at *at, __u64 *mac, int explain)
 {
 	const struct facts *f = &at->seen.facts;
@@ -237,7 +246,7 @@ static __always_inline enum act judge_ingress(struct at *at, __u64 *mac, int exp
 	asks = forgotten(asks, at->ifindex);
 	examine(&at->seen);
 
-	e = claims ? find_entry(at, &key.at, f->spa) : 0;
+	e = claims ? find_again(at, &key.at, f->spa) : 0;
 	if (e) {
 		guarded = 1;
 		verdict = conclude(at, &key.at, e, decide_claim(f, e), explain);
@@ -248,7 +257,7 @@ static __always_inline enum act judge_ingress(struct at *at, __u64 *mac, int exp
 	}
 	act = forgotten(act, at->ifindex);
 
-	e = asks ? find_entry(at, &key.at, f->tpa) : 0;
+	e = asks ? find_again(at, &key.at, f->tpa) : 0;
 	if (e) {
 		if (needs_clock(e, at->control))
 			at->now_ns = bpf_ktime_get_boot_ns();
@@ -274,7 +283,7 @@ static __always_inline enum act judge_egress(struct at *at, __be32 *primary, int
 	if (!may_be_vip(f, at->control, f->spa) || (is_nd(f) && !is_guarded(at, f->spa)))
 		return nothing_guarded(at, REASON_NOT_GUARDED, explain);
 	examine(&at->seen);
-	e = find_entry(at, &key.at, f->spa);
+	e = find_again(at, &key.at, f->spa);
 	if (!e)
 		e = find_closed(at, &key, f->spa);
 	if (!e)

@@ -7,8 +7,8 @@ netlink can do, in 0.1 s and 12 MB; rtnetlink needs half of both (0.9.7). So the
 that imports it later in this process finds its submodules by their names.
 
 The module that reads kubeconfig files imports ApiClient, and with it pydantic (10 MB), for functions that the agent
-never calls. So import_part puts a function in place of that class. rtnetlink imports unittest (2 MB) for a mock of a
-queue that the agent never uses; it gets a module that has nothing but a class for that.
+never calls. So import_part puts a function in place of that class. rtnetlink imports unittest (2 MB) to mock a queue
+that the agent never uses; import_part gives it a module with only that class.
 """
 
 import importlib
@@ -31,8 +31,10 @@ def import_part(name: str) -> ModuleType:
             _enter(package)
     if name in UNUSED:
         return _import_without(*UNUSED[name], name)
-    with _standing_in_for_unittest():
-        return importlib.import_module(name)
+    if library == "pyroute2":
+        with _standing_in_for_unittest():
+            return importlib.import_module(name)
+    return importlib.import_module(name)
 
 
 @contextmanager
@@ -46,7 +48,7 @@ def _standing_in_for_unittest() -> Iterator[None]:
     try:
         yield
     finally:
-        del sys.modules["unittest"]
+        sys.modules.pop("unittest", None)
 
 
 def _import_without(package: str, unused: str, name: str) -> ModuleType:

@@ -69,8 +69,8 @@ class Memory:
 
 
 def settle(*, quick: bool) -> None:
-    """Waits until an agent has given back the pages of files that only its start needed, unless it is to be quick."""
-    time.sleep(1.0 if quick else 2 * GIVE_BACK_INTERVAL_S + 1.0)
+    """Waits until an agent has unmapped what only its start needed, and mapped what it uses; if `quick`, one second."""
+    time.sleep(1.0 if quick else 3 * GIVE_BACK_INTERVAL_S - 2.0)
 
 
 @contextmanager

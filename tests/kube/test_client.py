@@ -304,7 +304,7 @@ def _server_tls(cert: Path, key: Path) -> ssl.SSLContext:
 
 
 def _reads_to_the_end(listening: socket.socket, tls: ssl.SSLContext, asked: threading.Event) -> bool:
-    """Takes a request, and says nothing any more, by TLS or HTTP; whether the client closes the connection."""
+    """Reads a request, then stays silent; returns whether the client closes the connection."""
     with tls.wrap_socket(listening.accept()[0], server_side=True) as secure:
         secure.recv(65536)
         with socket.socket(fileno=secure.detach()) as raw:

@@ -444,7 +444,7 @@ def _renew_now(side) -> None:
 
 @in_loop
 async def test_first_elected_vips_are_claimed_once_each(scene):
-    """All nodes hear of them at once, and each knows whose they are to be: on no busy machine is one taken for dead."""
+    """All nodes hear of them at once, and each knows whose they are to be; a busy machine makes none look dead."""
     vips = {vip(number) for number in range(50, 90)}
     async with _two_at_rest(scene, LONG) as (one, two):
         scene.publish("web", vips)

@@ -158,12 +158,14 @@ class Client:
                 raise self._translated(message.data, request)
 
     async def aclose(self) -> None:
-        """Closes all connections, also those on which aiohttp still ends TLS: a program that ends waits for none."""
-        await self._session.close()
-        for transport in list(self._transports):
-            with suppress(AttributeError):  # under TLS, where the connection was just lost
-                transport.abort()
-        await asyncio.sleep(0)  # now the event loop closes them
+        """Closes all connections, also those whose TLS aiohttp is still ending: a program that exits does not wait."""
+        try:
+            await self._session.close()
+        finally:
+            for transport in list(self._transports):
+                with suppress(AttributeError):  # under TLS, where the connection was just lost
+                    transport.abort()
+        await asyncio.sleep(0)  # lets the event loop close them
 
     @asynccontextmanager
     async def _exchange(
@@ -276,7 +278,7 @@ def _retry_after_s(response: aiohttp.ClientResponse) -> float:
 
 
 def _telling(tell: Callable[[asyncio.Transport], None]) -> type[aiohttp.ClientRequest]:
-    """Requests that tell of the connections that they are sent on; aiohttp does not, where one is given up."""
+    """Requests that report their transport; aiohttp forgets that of a cancelled request."""
 
     class Telling(aiohttp.ClientRequest):
         async def send(self, conn: aiohttp.connector.Connection) -> aiohttp.ClientResponse:
