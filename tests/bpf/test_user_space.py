@@ -5,10 +5,10 @@ import random
 import pytest
 
 from arpguard.clock import boot_ns
-from arpguard.verdict import Hook
+from arpguard.verdict import Hook, Kind
 from support.frames import random_arp, random_nd
 from support.frames.builders import VIP, an_arp_request, an_entry
-from support.frames.nd_builders import VIP6, a_control6, an_entry6, an_ns
+from support.frames.nd_builders import VIP6, a_control6, an_entry6, an_na, an_ns
 from support.frames.random_nd import random_maps, stimuli_for
 from support.frames.vouch_builders import TERM
 from support.programs.agreement import SEED, compare
@@ -113,3 +113,19 @@ def test_frame_that_cannot_be_made_linear_is_dropped(user_plane, frame):
     """Nobody knows what the kernel would read in it."""
     user_plane.set({VIP: an_entry()}, a_control6())
     assert user_plane.run(Hook.TC_INGRESS, frame, linear=14, ungainly=1) == DROPPED
+
+
+@pytest.mark.parametrize(
+    ("hook", "frame", "number"),
+    [
+        (Hook.TC_INGRESS, an_ns(), 3),  # after the sender's, and the VIP's before the message is examined
+        (Hook.XDP, an_ns(), 3),
+        (Hook.TC_EGRESS, an_na(target=VIP6), 2),
+    ],
+    ids=["question at tc", "question at XDP", "outgoing claim"],
+)
+def test_entry_that_is_missed_while_it_is_replaced_is_looked_for_once_more(user_plane, hook, frame, number):
+    user_plane.set({VIP6: an_entry6(Kind.FOREIGN)}, a_control6())
+    user_plane.world.missed = user_plane.world.lookups + number
+    assert user_plane.run(hook, frame) == DROPPED
+    assert user_plane.world.lookups > user_plane.world.missed

@@ -26,6 +26,7 @@ struct world {
 	struct totals totals;
 	__u64 events;  /* put into the ring buffer */
 	__u64 lookups; /* of entries and ranges */
+	__u64 missed;  /* which of them finds nothing, as while an entry is replaced; 0: none */
 };
 extern struct world world;
 

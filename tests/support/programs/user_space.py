@@ -60,6 +60,7 @@ class World(ctypes.Structure):
         ("totals", layout.Totals),
         ("events", ctypes.c_uint64),
         ("lookups", ctypes.c_uint64),
+        ("missed", ctypes.c_uint64),
     )
 
 
