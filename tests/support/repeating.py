@@ -1,4 +1,4 @@
-"""Something that goes on beside a test."""
+"""Lets a test keep doing one thing in a thread while it checks another."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def repeated(act: Callable[[], object], every_s: float) -> Iterator[None]:
-    """Calls `act` in a thread until the block ends, with so many seconds in between."""
+    """Calls `act` in a thread until the block ends, and waits `every_s` seconds before each call."""
     over = threading.Event()
 
     def go_on() -> None:
