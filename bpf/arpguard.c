@@ -211,9 +211,9 @@ static __always_inline int is_guarded(const struct at *at, const __be32 *addr)
 	return find_entry(at, &key.at, addr) || find_closed(at, &key, addr);
 }
 
-/* The same after a message of neighbour discovery was examined; of ARP it is the first time. A lookup can miss an entry
- * that is being replaced: the kernel puts the new one before the others of its bucket, and then takes the old one out.
- * So that two lookups do not miss one more often than one does, the second is repeated. */
+/* The entry of an address, looked up after the frame was examined: for neighbour discovery that is the second time.
+ * A lookup can miss an entry that the agent is replacing: the kernel links the new one at the head of its bucket, and
+ * then unlinks the old one. The second lookup is repeated, so that the program misses no more than with one lookup. */
 static __always_inline struct entry *find_again(const struct at *at, struct entry_key *key, const __be32 *addr)
 {
 	struct entry *e = find_entry(at, key, addr);

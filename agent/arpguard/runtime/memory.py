@@ -25,7 +25,7 @@ _LARGE = 128 * 1024  # bytes: what glibc begins with
 _MADV_DONTNEED = 4  # asm-generic/mman-common.h
 
 _libc = ctypes.CDLL(None)
-_quick = ctypes.PyDLL(None)  # keeps Python's lock: to get it back may take 5 ms, each time
+_libc_locked = ctypes.PyDLL(None)  # its calls keep Python's lock, which a busy thread gives back only after 5 ms
 
 Mapping: TypeAlias = tuple[str, str, str]  # as /proc/self/smaps has it: start and end in hexadecimal, path
 _FIELDS = r"(?:[A-Z].*\n)*?"
@@ -63,15 +63,15 @@ class GivingBack:
     def unmap_files(self) -> None:
         """Unmaps pages of libraries, which stay in the page cache; the kernel maps those in use again.
 
-        Under memory pressure the kernel drops pages sooner that nobody has mapped: code that runs rarely may have to be
-        read from the disk. Only read-only mappings that hold nothing but the file's pages, now and a round ago: in
-        newer ones, the loader's writes could be lost.
+        Under memory pressure the kernel drops unmapped pages sooner, so it may have to read rarely used code from disk.
+        Only read-only mappings count that hold nothing but the file's pages, now and a round ago: in newer ones, the
+        loader's writes could be lost.
         """
         with suppress(OSError):
             found = unwritten(Path("/proc/self/smaps").read_text(encoding="utf-8", errors="replace"))
             for start, end, _ in found & self._seen:
                 address, size = int(start, 16), int(end, 16) - int(start, 16)
-                _quick.madvise(ctypes.c_void_p(address), ctypes.c_size_t(size), _MADV_DONTNEED)
+                _libc_locked.madvise(ctypes.c_void_p(address), ctypes.c_size_t(size), _MADV_DONTNEED)
             self._seen = found
 
 
