@@ -1,5 +1,6 @@
 """Services with addresses of both families: one node answers for both, whatever happens, and each is claimed safely."""
 
+from collections.abc import Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from ipaddress import ip_address, ip_interface
@@ -40,9 +41,11 @@ async def nodes(scene, *names: str, families=(4, 6)):
     if not names:
         yield {}
         return
-    async with a_side(scene, names[0], config=DUAL) as side, nodes(scene, *names[1:], families=families) as others:
-        side.surroundings = links(names[0], *families)
-        side.wanted.wake()
+    surroundings = links(names[0], *families)
+    async with (
+        a_side(scene, names[0], config=DUAL, surroundings=surroundings) as side,
+        nodes(scene, *names[1:], families=families) as others,
+    ):
         yield {names[0]: side, **others}
 
 
@@ -63,6 +66,18 @@ def together(sides: dict[str, Side]) -> bool:
     return all(owners(sides, four) == owners(sides, six_) and len(owners(sides, four)) == 1 for four, six_ in PAIRS)
 
 
+async def until_together(scene, sides: dict[str, Side], also: Callable[[], bool] = lambda: True) -> None:
+    def as_it_stands() -> str:
+        lines = [
+            f"{address}: claimed by {holder or 'nobody'}, in the kernels of {owners(sides, address)}"
+            for address, holder in holders(scene).items()
+        ]
+        lines += [f"{name}: {side.membership.wishes}" for name, side in sides.items() if side.joined]
+        return "\n".join(lines)
+
+    await until(lambda: together(sides) and also(), SOON_S, as_it_stands)
+
+
 def holders(scene) -> dict:
     return {address: scene.lease(lease_name(address)).get("holderIdentity", "") for pair in PAIRS for address in pair}
 
@@ -70,7 +85,7 @@ def holders(scene) -> dict:
 @in_loop
 async def test_both_families_of_a_service_have_one_owner_and_two_claims(cluster):
     async with nodes(cluster, *NODES) as sides:
-        await until(lambda: together(sides), SOON_S)
+        await until_together(cluster, sides)
 
         claim = cluster.lease("vip.2001-0db8-0000-0000-0000-0000-0000-0050")
         assert claim["annotations"]["arpguard.io/vip"] == "2001:db8::50"
@@ -80,33 +95,33 @@ async def test_both_families_of_a_service_have_one_owner_and_two_claims(cluster)
 @in_loop
 async def test_cordoned_node_hands_both_over(cluster):
     async with nodes(cluster, *NODES) as sides:
-        await until(lambda: together(sides), SOON_S)
+        await until_together(cluster, sides)
         (left,) = owners(sides, PAIRS[0][0])
         body = objects.node(left, vip(number_of(left)))
         cluster.put({**body, "spec": {"unschedulable": True}})
 
-        await until(lambda: together(sides) and not sides[left].kernel.owned(), SOON_S)
+        await until_together(cluster, sides, lambda: not sides[left].kernel.owned())
 
 
 @in_loop
 async def test_node_that_loses_one_family_hands_both_over(cluster):
     async with nodes(cluster, *NODES) as sides:
-        await until(lambda: together(sides), SOON_S)
+        await until_together(cluster, sides)
         (left,) = owners(sides, PAIRS[0][0])
         sides[left].surroundings = links(left, 4)
         sides[left].wanted.wake()
 
-        await until(lambda: together(sides) and not sides[left].kernel.owned(), SOON_S)
+        await until_together(cluster, sides, lambda: not sides[left].kernel.owned())
 
 
 @in_loop
 async def test_node_that_dies_is_replaced_by_one_for_both(cluster):
     async with nodes(cluster, *NODES[:2]) as sides:
         async with nodes(cluster, NODES[2]) as third:
-            await until(lambda: together(sides | third), SOON_S)
+            await until_together(cluster, sides | third)
         await waited(lambda: NODES[2] not in holders(cluster).values(), seconds=SOON_S)
 
-        await until(lambda: together(sides), SOON_S)
+        await until_together(cluster, sides)
 
 
 @in_loop
@@ -119,7 +134,7 @@ async def test_second_family_that_is_added_comes_to_the_owner_of_the_first(clust
         for number, pair in enumerate(PAIRS):
             cluster.publish(f"web-{number}", pair)
 
-        await until(lambda: together(sides), SOON_S)
+        await until_together(cluster, sides)
         assert {four: owners(sides, four) for four, _ in PAIRS} == before
         transitions = {cluster.lease(lease_name(each)).get("leaseTransitions") or 0 for _, each in PAIRS}
         assert transitions == {0}, "straight to it"

@@ -262,12 +262,14 @@ async def a_side(
     configmap: str = "",
     service_account: str = "",
     trace: Path | None = None,
+    surroundings: Surroundings | None = None,
 ) -> AsyncIterator[Side]:
-    """A running agent's side; it is killed at the end, and leaves what it has left."""
+    """A running agent's side; it is killed at the end, and leaves what it has left. `surroundings`: from its start."""
     file = scene.folder / f"{node}.yaml"
     file.write_text(config)
     side = Side(node, kernel or Cable(), Settings(file, f"{HOME}/{configmap}" if configmap else ""))
     side.settings.trace = trace
+    side.surroundings = surroundings or side.surroundings
     running = asyncio.create_task(side.run(scene.kubeconfig(node, service_account), configmap))
     try:
         await until(lambda: running.done() or hasattr(side, "kube"))

@@ -200,11 +200,16 @@ def in_loop(test):
     return run
 
 
-async def until(condition: Callable[[], object], seconds: float = 10.0, what: str = "", pause_s: float = 0.002) -> None:
-    """Waits for a condition; a test that waits in vain fails here."""
+async def until(
+    condition: Callable[[], object],
+    seconds: float = 10.0,
+    what: str | Callable[[], object] = "",
+    pause_s: float = 0.002,
+) -> None:
+    """Waits for a condition; a test that waits in vain fails here, and says for what, or what there is instead."""
     patience = Patience(seconds)
     while not condition():
-        assert not patience.is_in_vain(condition), f"waited in vain {what}"
+        assert not patience.is_in_vain(condition), f"waited in vain {what() if callable(what) else what}"
         await asyncio.sleep(pause_s)
 
 
