@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from functools import partial
 from ipaddress import IPv4Address
+from pathlib import Path
 
 import pytest
 
@@ -24,6 +25,7 @@ from support.lab.run import LIMIT_S, as_expected, kubernetes_run
 from support.netns.agents import arpguard
 from support.netns.cable import a_place
 from support.netns.waiting import until
+from traces import check
 
 pytestmark = [pytest.mark.netns, pytest.mark.bpf]
 
@@ -51,9 +53,14 @@ VIP = IPv4Address("198.51.100.50")
 
 
 @pytest.fixture(scope="module")
-def complete(tmp_path_factory) -> tuple[int, list[dict], dict[str, list]]:
+def traces(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("traces")
+
+
+@pytest.fixture(scope="module")
+def complete(tmp_path_factory, traces) -> tuple[int, list[dict], dict[str, list]]:
     """Exit code, steps and leftovers of a run of all scenarios."""
-    words = [word for name in SCENARIOS for word in ("--scenario", name)]
+    words = ["--traces", str(traces), *(word for name in SCENARIOS for word in ("--scenario", name))]
     with kubernetes_run(tmp_path_factory.mktemp("lab"), *words) as run:
         out, err = run.process.communicate(timeout=LIMIT_S)
         assert err == ""
@@ -61,11 +68,15 @@ def complete(tmp_path_factory) -> tuple[int, list[dict], dict[str, list]]:
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_a_scenario_comes_out_as_expected(complete, scenario):
+def test_a_scenario_comes_out_as_expected(complete, scenario, traces):
     steps = [step for step in complete[1] if step["scenario"] == scenario]
     assert steps
     wrong = [step for step in steps if not as_expected(step)]
-    assert not wrong, json.dumps(wrong, indent=1)
+    assert not wrong, f"{json.dumps(wrong, indent=1)}\nWhat the agents did is in {traces / scenario}."
+
+
+def test_scenarios_break_no_rule_by_what_all_agents_wrote_down(complete, traces):
+    assert check.main([str(traces)]) == 0
 
 
 @pytest.mark.parametrize(("gap_ms", "nodes", "right"), [(63, ["n1"], True), (4000, ["n1"], False), (63, ["n2"], False)])
