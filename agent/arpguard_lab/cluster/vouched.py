@@ -50,10 +50,10 @@ def _publishing(bench: KubeBench) -> int:
     return sum(json.loads(each.get(_LINKS, "[]")) != [] for each in _notes(bench).values())
 
 
-def until_bound(bench: KubeBench, hosts: Sequence[Host] = ()) -> int:
+def until_bound(bench: KubeBench, hosts: Sequence[Host] = (), limit_s: float = _BOUND_S) -> int:
     """Waits until some nodes, or all, are bound to the vouchers that they keep; returns for how many seconds."""
     began = time.monotonic()
-    bench.until(lambda: _all_bound(bench, hosts or bench.nodes), _BOUND_S, "nodes are vouched for")
+    bench.until(lambda: _all_bound(bench, hosts or bench.nodes), limit_s, "nodes are vouched for")
     return round(time.monotonic() - began)
 
 
