@@ -195,6 +195,7 @@ SHAPES = {
     "two_tags_of_a_solicitation": Shape(an_ns(tags=(VlanTag(0), VlanTag(0))), VIP6),
     "longer_than_is_read": Shape(_TOO_LONG, VIP6),
     "hop_by_hop_and_no_payload_length": Shape(_JUMBOGRAM, VIP6),
+    "to_the_group_without_an_address": Shape(nd_frame(a_solicitation(options=())), VIP6),
     "to_the_group_of_another": Shape(nd_frame(a_solicitation(dst=solicited_node(OTHER_VIP6))), VIP6),
     "fifth_version": Shape(_FIFTH_VERSION),
     "seventh_version": Shape(_SEVENTH_VERSION),
