@@ -15,7 +15,7 @@ _MARK = "ARPGUARD_TEST_RUN"
 # Bars that only hold on a machine with nothing else to do: in tests, a figure may be so much, in the unit of its name.
 _LENIENT = {
     "gap_in_bounds": ("gap_ms", 4000),
-    "none_lost": ("longest_silence_ms", 1500),
+    "none_lost": ("longest_silence_ms", 4000),  # two requests to the API server time out after 0.9 s each
     "median_in_bounds": ("median_ms", 8000),
     "worst_in_bounds": ("worst_ms", 8000),
     "recovered_within_2_s": ("recovered_worst_ms", 8000),
