@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -368,8 +369,11 @@ def test_f23_agent_whose_boot_clock_is_not_the_kernels_is_refused(pair, tmp_path
         done = arpguard("agent", "--config", str(config), prefix=prefix, timeout=END_S)
         assert not list(pins.iterdir())
     assert done.returncode == 3
-    differs = f"{abs(offset_s)}.00 s {'ahead of' if offset_s > 0 else 'behind'}"
-    assert f"is {differs} the kernel's" in said_in_one_line(done.stderr)
+    told = re.search(r"is ([\d.]+) s (ahead of|behind) the kernel's", said_in_one_line(done.stderr))
+    assert told is not None
+    # The two clocks are read one after the other, on a machine that others use.
+    assert float(told[1]) == pytest.approx(abs(offset_s), abs=0.5)
+    assert told[2] == ("ahead of" if offset_s > 0 else "behind")
 
 
 def test_agent_that_is_told_to_end_while_it_loads_ends_in_good_order(pair, tmp_path):
