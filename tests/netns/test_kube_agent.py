@@ -10,13 +10,16 @@ import pytest
 
 from arpguard.dataplane import bpffs, loader
 from arpguard.dataplane.maps import ControlValue
+from arpguard.model import NodeControl
 from arpguard.verdict import Hook, Mode
 from arpguard_lab.apiserver.embedded import Embedded
 from arpguard_lab.cluster import objects
 from arpguard_lab.cluster.topology import CONFIGMAP, DAEMONSET, KubeAgent
 from support.kube.node_api import a_server, ask
+from support.netns.agents import pid_of
 from support.netns.cable import Pair, a_pair, address
 from support.netns.foreign import programs_at
+from support.netns.rtnl import rtnl_held, waits_in_the_kernel
 from support.netns.waiting import until
 
 pytestmark = [pytest.mark.netns, pytest.mark.bpf]
@@ -26,7 +29,7 @@ VIP = address(50)
 PORT = 9469
 CONFIG = (
     "interfaces: [eth0]\nranges: [198.51.100.0/24]\nservices: {owner: elect}\n"
-    f"metrics: {{listen: '127.0.0.1:{PORT}'}}\nmode: "
+    f"metrics: {{listen: '127.0.0.1:{PORT}'}}\nlease: {{renew: 200ms}}\nmode: "
 )
 CLOSED = "{network: 198.51.100.64/28, unknown: suppress}"
 END_S = 10.0
@@ -98,22 +101,31 @@ def _programs(pair: Pair) -> list[int]:
     return programs_at(pair.node, Hook.TC_INGRESS) + programs_at(pair.node, Hook.TC_EGRESS)
 
 
-def _mode(agent: KubeAgent) -> Mode:
+def _control(agent: KubeAgent) -> NodeControl:
     control = ControlValue(loader.open_maps(agent.pin_dir)["control"]).read()
-    return control.mode
+    assert control is not None
+    return control
 
 
 def test_configmap_switches_the_kernel_within_a_second_and_a_wrong_one_shows_in_the_metrics(pair, server, agent):
-    until(lambda: _mode(agent) is Mode.ENFORCE)
+    until(lambda: _control(agent).mode is Mode.ENFORCE)
     for word, mode in (("observe", Mode.OBSERVE), ("enforce", Mode.ENFORCE)):
         _configure(server, f"{CONFIG}{word}")
-        until(lambda mode=mode: _mode(agent) is mode, 1.0)
+        until(lambda mode=mode: _control(agent).mode is mode, 1.0)
 
     _configure(server, f"{CONFIG}perhaps")
     until(lambda: _metric(pair, "arpguard_config_problems") == 1)
-    assert _mode(agent) is Mode.ENFORCE
+    assert _control(agent).mode is Mode.ENFORCE
     _configure(server, f"{CONFIG}enforce")
     until(lambda: _metric(pair, "arpguard_config_problems") == 0)
+
+
+def test_f32_agent_renews_its_claims_while_the_kernel_does_not_let_it_look_at_its_links(pair, server, agent):
+    with rtnl_held(pair.node.netns):
+        until(lambda: waits_in_the_kernel(pid_of(agent)))
+        for _ in range(2):
+            fence_ns = _control(agent).fence_ns
+            until(lambda before_ns=fence_ns: _control(agent).fence_ns > before_ns)
 
 
 def test_agent_whose_daemonset_is_gone_removes_the_guard_and_the_file_for_the_next_boot(pair, server, agent):

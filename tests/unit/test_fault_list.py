@@ -11,7 +11,7 @@ from support.lab.schedules import a_schedule
 
 TESTS = Path(__file__).parents[1]
 PAGE = TESTS.parent / "docs/faults.md"
-FAULTS = [f"F{number}" for number in range(1, 32)]
+FAULTS = [f"F{number}" for number in range(1, 33)]
 ROW = re.compile(r"^\| (F\d+) \| [^|]+ \| [^|]+ \| ([^|]+) \|$", re.MULTILINE)
 FUNCTION = re.compile(r"^(?:async )?def (test_\w+)\(", re.MULTILINE)
 NAME = re.compile(r"`([^`]+)`")

@@ -7,6 +7,7 @@ import time
 from arpguard.dataplane.netlink import read_surroundings, watch_changes
 from arpguard.errors import DataPlaneError
 from arpguard.model import Surroundings
+from arpguard.runtime.inthread import in_thread
 from arpguard.runtime.waking import RETRY_S, Alarm
 
 log = logging.getLogger(__name__)
@@ -30,10 +31,8 @@ class LinkWatch:
         """
         if anew or self.changed:
             self.changed = False
-            began_s = time.thread_time()
             try:
-                self._surroundings = await read_surroundings()
-                self._look_s = time.thread_time() - began_s
+                self._surroundings, self._look_s = await in_thread(_read)
             except BaseException:
                 self._note_change()  # whatever it was, it has not been read
                 raise
@@ -54,3 +53,9 @@ class LinkWatch:
     def _note_change(self) -> None:
         self.changed = True
         self._passes.wake()
+
+
+async def _read() -> tuple[Surroundings, float]:
+    """The surroundings, and how long the CPU took to read them, in seconds."""
+    began_s = time.thread_time()
+    return await read_surroundings(), time.thread_time() - began_s

@@ -17,6 +17,7 @@ from arpguard.errors import DataPlaneError
 from arpguard.model import Vip
 from arpguard.runtime.cluster.reports import Reports
 from arpguard.runtime.conflicts import Conflicts
+from arpguard.runtime.inthread import in_thread
 from arpguard.runtime.waking import Alarm
 from arpguard.units import NS_PER_S
 
@@ -173,7 +174,7 @@ class Judge:
 
         addresses = self._cluster.addresses()
         try:
-            neighbours = await read_neighbours()
+            neighbours = await in_thread(read_neighbours)
         except DataPlaneError as error:
             if str(error) != self._unread:
                 log.warning("%s; meanwhile, nodes without an agent count as hosts outside the cluster", error)

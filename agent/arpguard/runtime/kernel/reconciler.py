@@ -38,6 +38,7 @@ from arpguard.model import (
     Vip,
     VipEntry,
 )
+from arpguard.runtime.inthread import in_thread
 from arpguard.runtime.kernel.attaching import Attaching
 from arpguard.runtime.kernel.control import Control
 from arpguard.runtime.kernel.speaking import Speaking
@@ -97,9 +98,9 @@ class Reconciler:
         self._program(basis, problems)
         self._close(basis, problems)
         self._control.follow(config.mode, asked.generation)
-        problems += await self.attaching.ensure(config.datapath, choice.links, surroundings)
+        problems += await self._attach(config.datapath, choice.links, surroundings)
         if asked.complete:
-            await self.attaching.detach_strays()
+            await in_thread(self.attaching.detach_strays)
         self.vouched.follow(choice.links)
         problems += filter(None, [self.vouched.problem])
 
@@ -141,7 +142,7 @@ class Reconciler:
             return  # no pass yet: what an agent before this one attached stays
         self._control.keep()
         self.vouched.keep()
-        await self.attaching.ensure(datapath, self.state.links, surroundings)
+        await self._attach(datapath, self.state.links, surroundings)
 
     def is_touched(self) -> bool:
         """Whether something else has changed entries or ranges."""
@@ -167,6 +168,10 @@ class Reconciler:
     def knows_less(self) -> bool:
         """Whether attached programs use other maps, those of another build."""
         return self._control.read() is None and bool(self.attaching.left_behind)
+
+    async def _attach(self, datapath: Datapath, links: Sequence[Link], surroundings: Surroundings) -> list[str]:
+        """Elections continue meanwhile (`take_standings`)."""
+        return await in_thread(lambda: self.attaching.ensure(datapath, links, surroundings))
 
     def _choose(
         self, asked: Asked, surroundings: Surroundings, vips: Iterable[Address], guarded: Iterable[int]
