@@ -4,6 +4,7 @@ ARPGUARD_REQUIRE=bpf,netns (as in CI) turns such skips into failures (support/re
 """
 
 import functools
+import gc
 import os
 import signal
 import subprocess
@@ -150,6 +151,16 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> _Scheduling:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if "PYTEST_XDIST_WORKER" in os.environ:
         os.setpriority(os.PRIO_PROCESS, 0, 0 if item.nodeid.startswith(_FIRST) else 10)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session: pytest.Session) -> Iterator[None]:
+    """Thousands of tests stay until the end: to look through them again and again took a fifth of the time."""
+    gc.disable()
+    collected = yield
+    gc.freeze()
+    gc.enable()
+    return collected
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
