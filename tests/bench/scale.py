@@ -57,7 +57,7 @@ def _measure(where: Where, count: int, figures: Figures, seconds: float) -> None
             Case("ListVips, a page of 1,000", "ListVips", (page,), 1, 300),
         ):
             api.ask(Case(f"{name}: {case.name}", case.method, case.requests, 1, case.limit_ms), seconds / 2, figures)
-        scrape(where, figures, f"{name}: ")
+        scrape(where, figures, name=f"{name}: ")
 
 
 def _config(where: Where, count: int) -> Path:

@@ -35,7 +35,7 @@ MAX_ENTRIES = 1 << 14
 GROWTH_MB = 25
 _SCRIPT = str(Path(__file__).with_name("readers.py"))
 _METRICS = ("127.0.0.1", 9469)
-_SCRAPES = 200
+SCRAPES = 200
 _SETTLE_S = 1.5
 
 
@@ -124,7 +124,8 @@ class Api:
 
 def measure(*, quick: bool) -> Section:
     """The section."""
-    rounds, seconds, count = (1, 0.5, 200_000) if quick else (3, 8, 1_000_000)
+    rounds, seconds, count = (1, 0.1, 50_000) if quick else (3, 8, 1_000_000)
+    scrapes = 10 if quick else SCRAPES
     figures = Figures()
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="arpguard-bench-")))
@@ -135,8 +136,8 @@ def measure(*, quick: bool) -> Section:
         with an_agent(where, _config(where, FEW, serving=False)):
             pass  # the programs are loaded
         for _ in range(rounds):
-            _few(where, figures)
-            _many(where, figures, stream, seconds, count)
+            _few(where, figures, min(seconds, 0.5), scrapes)
+            _many(where, figures, stream, seconds, count, scrapes)
     return figures.section(TITLE)
 
 
@@ -180,24 +181,24 @@ def _compared(where: Where, vips: int, figures: Figures) -> Iterator[Api]:
         figures.add(f"RSS: {vips:,} VIPs, growth by serving", rss() - least, "MB", GROWTH_MB)
 
 
-def _few(where: Where, figures: Figures) -> None:
+def _few(where: Where, figures: Figures, seconds: float, scrapes: int) -> None:
     """With few VIPs only the memory is of interest."""
     with _compared(where, FEW, figures) as api:
         for case in api.cases():
-            api.ask(case, 0.5, Figures())
-        scrape(where, Figures())
+            api.ask(case, seconds, Figures())
+        scrape(where, Figures(), scrapes)
 
 
-def _many(where: Where, figures: Figures, stream: Stream, seconds: float, count: int) -> None:
+def _many(where: Where, figures: Figures, stream: Stream, seconds: float, count: int, scrapes: int) -> None:
     with _compared(where, MANY, figures) as api:
         cases = api.cases()
         for case in cases:
             api.ask(case, seconds, figures)
-        scrape(where, figures)
+        scrape(where, figures, scrapes)
         _flood(api, cases[2], figures, stream, count)
 
 
-def scrape(where: Where, figures: Figures, name: str = "") -> None:
+def scrape(where: Where, figures: Figures, times: int = SCRAPES, name: str = "") -> None:
     """By one scraper, which opens a connection for each scrape."""
 
     def once() -> tuple[float, int]:
@@ -208,11 +209,11 @@ def scrape(where: Where, figures: Figures, name: str = "") -> None:
         connection.close()
         return 1000 * (time.perf_counter() - began), length
 
-    scrapes = where.netns.call(lambda: [once() for _ in range(_SCRAPES)])
-    times = [took for took, _ in scrapes]
+    scrapes = where.netns.call(lambda: [once() for _ in range(times)])
+    took = [took for took, _ in scrapes]
     note = f"{scrapes[0][1]:,} bytes"
-    figures.add(f"{name}GET /metrics: 1 at once, median", median(times), "ms", note=note)
-    figures.add(f"{name}GET /metrics: 1 at once, 99th percentile", quantiles(times, n=100)[-1], "ms")
+    figures.add(f"{name}GET /metrics: 1 at once, median", median(took), "ms", note=note)
+    figures.add(f"{name}GET /metrics: 1 at once, 99th percentile", quantiles(took, n=100)[-1], "ms")
 
 
 def _flood(api: Api, case: Case, figures: Figures, stream: Stream, count: int) -> None:
