@@ -5,18 +5,53 @@ resets its device may hold it for seconds; meanwhile whoever asks about links or
 """
 
 import asyncio
+import atexit
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
+from arpguard.errors import DataPlaneError
+from arpguard.runtime.waking import is_set_within
+
+# For longer the event loop waits, too, and so the node's fence passes. An agent that cannot look at its node learns
+# neither that a link is dead nor that an edit gave a VIP to another node, so it must not renew its claims for ever.
+PATIENCE_S = 3.0
+
 Result = TypeVar("Result")
+_idle: list[asyncio.Runner] = []  # event loops to use again: each new one leaves garbage in the interpreter's tables
 
 
 async def in_thread(work: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
-    """Returns what `work` returns, and raises what it raises. A caller that is cancelled waits for its end.
+    """Returns what `work` returns, and raises what it raises; DataPlaneError when no thread can be started.
 
     The thread is new, has an event loop of its own, and ends with the work: a thread keeps the capabilities and the
-    network namespace that its maker had (capabilities(7), network_namespaces(7)).
+    network namespace that its maker had (capabilities(7), network_namespaces(7)). When the caller is cancelled, the
+    loop waits for the thread: none goes on after its agent.
     """
+    over, loop = asyncio.Event(), asyncio.get_running_loop()
     with ThreadPoolExecutor(1) as pool:
-        return await asyncio.get_running_loop().run_in_executor(pool, lambda: asyncio.run(work()))
+        try:
+            done = pool.submit(_run, work)
+        except RuntimeError as error:  # as when too many threads run
+            raise DataPlaneError(f"cannot start a thread that asks the kernel ({error})") from error
+        done.add_done_callback(lambda _: loop.call_soon_threadsafe(over.set))
+        await is_set_within(over, PATIENCE_S)
+        return done.result()
+
+
+def _run(work: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
+    runner = _idle.pop() if _idle else asyncio.Runner()
+    try:
+        runner.get_loop()
+    except OSError as error:  # as when too many files are open
+        raise DataPlaneError(f"cannot begin to ask the kernel ({error})") from error
+    try:
+        return runner.run(work())
+    finally:
+        _idle.append(runner)
+
+
+@atexit.register
+def _close() -> None:
+    for runner in _idle:
+        runner.close()

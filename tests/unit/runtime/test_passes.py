@@ -13,8 +13,9 @@ from arpguard.model import Surroundings
 from arpguard.runtime import linkwatch, passes
 from arpguard.runtime.early import EarlyFile
 from arpguard.runtime.linkwatch import LinkWatch
-from arpguard.runtime.passes import Passes
+from arpguard.runtime.passes import Passes, Upkeep
 from arpguard.runtime.waking import Alarm
+from support.kube.scripted_server import until
 
 
 class Scene:
@@ -108,3 +109,35 @@ def test_what_could_not_be_read_at_an_edit_is_read_by_the_next_pass(scene, monke
         with pytest.raises(DataPlaneError, match="no netlink"):
             scene.make()
     assert scene.make() == 1
+
+
+def test_what_a_failed_pass_did_not_come_to_is_done_in_the_next_round(monkeypatch):
+    monkeypatch.setattr(passes, "AUDIT_INTERVAL_S", 0.001)
+    monkeypatch.setattr(passes, "SHARE", 1e-9)  # no whole pass is due soon
+    made: list[bool] = []
+
+    async def make(*, whole: bool) -> None:
+        made.append(whole)
+        if not whole:
+            raise DataPlaneError("the kernel refuses")
+
+    async def nothing() -> None: ...
+
+    async def run() -> None:
+        wanted = Alarm()
+        parts = (
+            SimpleNamespace(make=make, keep_attached=nothing, say_when_ready=lambda: None),
+            SimpleNamespace(changed=False),
+            SimpleNamespace(is_touched=lambda: False, log_problems=lambda: None),
+            SimpleNamespace(keep=lambda: None),
+        )
+        upkeep = Upkeep(*cast("Any", parts), wanted, ())
+        running = asyncio.create_task(upkeep.run())
+        await until(lambda: made and not upkeep._whole.is_due)
+        made.clear()
+        wanted.wake()
+        await until(lambda: len(made) > 1)
+        running.cancel()
+
+    asyncio.run(run())
+    assert made[:2] == [False, True]

@@ -87,7 +87,7 @@ class Reconciler:
 
     async def apply(self, asked: Asked, surroundings: Surroundings, now_ns: int) -> None:
         """One pass. Raises nothing for what can be tried again: that is a problem in `state`."""
-        config = asked.config
+        config, is_first = asked.config, self._basis is None
         choice = self._choose(asked, surroundings, asked.vips, self._to_keep(asked))
         basis = Basis.of(asked, surroundings, choice)
         problems = basis.problems
@@ -98,13 +98,11 @@ class Reconciler:
         self._program(basis, problems)
         self._close(basis, problems)
         self._control.follow(config.mode, asked.generation)
-        problems += await self._attach(config.datapath, choice.links, surroundings)
-        if asked.complete:
-            await in_thread(self.attaching.detach_strays)
+        problems += await self._attach(config.datapath, choice.links, surroundings, strays=asked.complete)
         self.vouched.follow(choice.links)
         problems += filter(None, [self.vouched.problem])
 
-        risen = self._risen(choice.links)
+        risen = set() if is_first else self._risen(choice.links)
         self._publish(choice.links, problems)
         self.tenures.follow(self.state.entries, now_ns)
         self.speaking.risen(risen, now_ns)
@@ -169,9 +167,18 @@ class Reconciler:
         """Whether attached programs use other maps, those of another build."""
         return self._control.read() is None and bool(self.attaching.left_behind)
 
-    async def _attach(self, datapath: Datapath, links: Sequence[Link], surroundings: Surroundings) -> list[str]:
-        """Elections continue meanwhile (`take_standings`)."""
-        return await in_thread(lambda: self.attaching.ensure(datapath, links, surroundings))
+    async def _attach(
+        self, datapath: Datapath, links: Sequence[Link], surroundings: Surroundings, *, strays: bool = False
+    ) -> list[str]:
+        """Elections continue meanwhile (`take_standings`). `strays`: detaches those, too."""
+
+        async def attach() -> list[str]:
+            problems = await self.attaching.ensure(datapath, links, surroundings)
+            if strays:
+                await self.attaching.detach_strays()
+            return problems
+
+        return await in_thread(attach)
 
     def _choose(
         self, asked: Asked, surroundings: Surroundings, vips: Iterable[Address], guarded: Iterable[int]
@@ -185,10 +192,12 @@ class Reconciler:
         return guarded if asked.complete else [*guarded, *self.attaching.left_behind]
 
     def _risen(self, links: Iterable[Link]) -> set[int]:
-        """The links, by index, that are up and were down, if only for a moment, since the last pass."""
-        before = {link.ifindex: link for link in self.state.links}
-        known = ((link, before[link.ifindex]) for link in links if link.ifindex in before)
-        return {link.ifindex for link, last in known if link.up and (not last.up or link.losses != last.losses)}
+        """The links, by index, that are up and were down, if only for a moment, or were not guarded in the last pass.
+
+        A VIP that the node was elected for during this pass could not be announced on a new link.
+        """
+        before = {link.ifindex: (link.up, link.losses) for link in self.state.links}
+        return {link.ifindex for link in links if link.up and before.get(link.ifindex) != (True, link.losses)}
 
     # ---- entries ----
 

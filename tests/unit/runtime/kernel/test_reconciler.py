@@ -271,6 +271,27 @@ def test_taking_over_is_announced_and_giving_up_is_not(apply, reconciler, schedu
     assert reconciler.state.ownership_changes == 2
 
 
+def test_taking_over_on_a_link_that_is_being_added_is_announced_once_it_is_guarded(reconciler, schedule):
+    there = ip_interface("203.0.113.1/24")
+    eth1 = replace(ETH0, ifindex=3, name="eth1", addresses=(InterfaceAddress(there.ip, there.network),))
+    key, attach = EntryKey(eth1.ifindex, ip_address("203.0.113.50")), reconciler.attaching.ensure
+    config = parse_config(f"{{mode: enforce, interfaces: [eth0, eth1], vips: [{{address: {key.vip}, owner: elect}}]}}")
+    asked = Asked(config, 1, {vip.address: vip for vip in config.vips})
+    asyncio.run(reconciler.apply(asked, HERE, 0))
+
+    async def elect_meanwhile(*what):
+        reconciler.take_standings({key.vip: MINE}, 5)
+        assert schedule.take_due(5) == [key]
+        assert reconciler.speaking.announceable(key) is None, "it is not guarded yet"
+        return await attach(*what)
+
+    reconciler.attaching.ensure = elect_meanwhile
+    asyncio.run(reconciler.apply(asked, Surroundings(links=(ETH0, eth1)), 6))
+
+    assert schedule.take_due(6) == [key]
+    assert reconciler.speaking.announceable(key) is not None
+
+
 def test_since_when_a_vip_is_this_nodes_follows_elections_and_passes(apply, reconciler):
     apply(ELECTED)
     unowned = reconciler.tenures.since_ns(VIP)
