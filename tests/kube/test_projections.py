@@ -7,8 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from arpguard.core.cluster import ConfigMap, EndpointSlice, Lease, Node, Service
+from arpguard.kube import projections
 from arpguard.kube.errors import message_of
 from arpguard.kube.projections import (
+    KEPT,
     MAX_ITEMS,
     MAX_PROBLEMS,
     config_map,
@@ -144,6 +146,21 @@ def test_lease_has_what_a_replacement_needs():
         annotations=(("arpguard.io/epoch", "e"),),
         deleting=True,
     )
+
+
+def a_lease(holder: str) -> Lease:
+    return lease({"metadata": {"name": "vip.192.0.2.1"}, "spec": {"holderIdentity": holder}})
+
+
+def test_equal_names_of_many_objects_are_kept_once():
+    one, other = (a_lease(f"node-{number // 2}") for number in range(2))
+    assert one.holder is other.holder
+
+
+def test_names_that_come_and_go_leave_a_bounded_rest():
+    for number in range(3 * KEPT):
+        a_lease(f"node-{number}")
+    assert projections._kept.cache_info().currsize == KEPT
 
 
 def test_config_map_has_its_one_key():

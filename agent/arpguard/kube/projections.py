@@ -6,9 +6,8 @@ its kind has problems (`core.cluster`).
 """
 
 import re
-import sys
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
+from functools import lru_cache, partial
 from ipaddress import ip_address, ip_network
 from typing import TypeVar
 
@@ -41,6 +40,20 @@ VERSION_DIGITS = 20  # of a 64-bit number
 MAX_INT32 = 0x7FFFFFFF
 MAX_PROBLEMS = 8
 MAX_SHOWN = 80
+KEPT = 1024
+
+
+@lru_cache(KEPT)
+def _kept(text: str) -> str:
+    return text
+
+
+def _once(text: str) -> str:
+    """The same object for equal names, as thousands of objects name the same nodes.
+
+    `sys.intern` would put every text that ever comes into the table of the interpreter, which doubles by megabytes.
+    """
+    return _kept(text) if len(text) <= MAX_NAME else text
 
 
 class _Reading:
@@ -89,7 +102,7 @@ class _Reading:
 
     def name(self, path: str, within: object = None) -> str:
         """A text that thousands of objects may share; memory holds it once."""
-        return sys.intern(self.text(path, within=within))
+        return _once(self.text(path, within=within))
 
     def short(self, path: str, text: str, limit: int) -> str:
         if len(text) <= limit:
@@ -139,7 +152,7 @@ class _Reading:
         text = self.expect(place, item, str)
         if text is None or len(key) > 2 * MAX_NAME or _is_broken(key):
             return None
-        return (sys.intern(key), sys.intern(text)) if self.short(place, text, limit) == text else None
+        return (_once(key), _once(text)) if self.short(place, text, limit) == text else None
 
 
 def _is_broken(found: object) -> bool:
@@ -222,7 +235,7 @@ def endpoint_slice(raw: JsonObject) -> EndpointSlice:
     return EndpointSlice(
         namespace=read.name("metadata.namespace"),
         name=read.text("metadata.name"),
-        service=sys.intern(read.short("metadata.labels", owner, MAX_NAME)),
+        service=_once(read.short("metadata.labels", owner, MAX_NAME)),
         version=_FAMILIES.get(read.text("addressType"), 0),
         nodes=tuple(sorted(nodes - {""})),
     )
@@ -294,7 +307,7 @@ def l2_status(raw: JsonObject) -> Announcement:
 
     def said(label: str, field: str) -> str:
         known = read.expect("metadata.labels", labels.get(f"{METALLB}/{label}"), str) or ""
-        return sys.intern(read.short("metadata.labels", known, MAX_NAME)) or read.name(f"status.{field}")
+        return _once(read.short("metadata.labels", known, MAX_NAME)) or read.name(f"status.{field}")
 
     node, written = said("node", "node"), read.name("status.node")
     return Announcement(
@@ -324,7 +337,7 @@ def l2_event(raw: JsonObject) -> Announcement:
     said = _NODE_ASSIGNED.fullmatch(read.text("message", MAX_ANNOTATION))
     return Announcement(
         about=(read.name("involvedObject.namespace"), read.name("involvedObject.name")),
-        node=sys.intern(said[1]) if said else "",
+        node=_once(said[1]) if said else "",
         made=ordered_version(read.text("metadata.resourceVersion")),
         uid=read.text("involvedObject.uid"),
         problems=read.problems,

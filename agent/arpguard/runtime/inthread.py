@@ -26,7 +26,7 @@ async def in_thread(work: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
 
     The thread is new, has an event loop of its own, and ends with the work: a thread keeps the capabilities and the
     network namespace that its maker had (capabilities(7), network_namespaces(7)). When the caller is cancelled, the
-    loop waits for the thread: none goes on after its agent.
+    loop waits for the thread, which so never outlasts its agent.
     """
     over, loop = asyncio.Event(), asyncio.get_running_loop()
     with ThreadPoolExecutor(1) as pool:
