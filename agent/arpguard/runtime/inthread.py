@@ -13,12 +13,12 @@ from typing import Any, TypeVar
 from arpguard.errors import DataPlaneError
 from arpguard.runtime.waking import is_set_within
 
-# For longer the event loop waits, too, and so the node's fence passes. An agent that cannot look at its node learns
-# neither that a link is dead nor that an edit gave a VIP to another node, so it must not renew its claims for ever.
+# After that the event loop waits, too, so that the node's fence passes. An agent that cannot look at its node learns
+# neither that a link is dead nor that an edit gave a VIP to another node: it must not renew its claims for ever.
 PATIENCE_S = 3.0
 
 Result = TypeVar("Result")
-_idle: list[asyncio.Runner] = []  # event loops to use again: each new one leaves garbage in the interpreter's tables
+_idle: list[asyncio.Runner] = []  # event loops to use again: each new one leaves dead names in the interpreter
 
 
 async def in_thread(work: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
@@ -26,7 +26,7 @@ async def in_thread(work: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
 
     The thread is new, has an event loop of its own, and ends with the work: a thread keeps the capabilities and the
     network namespace that its maker had (capabilities(7), network_namespaces(7)). When the caller is cancelled, the
-    loop waits for the thread, which so never outlasts its agent.
+    loop waits until the thread has ended, so that none outlasts its agent.
     """
     over, loop = asyncio.Event(), asyncio.get_running_loop()
     with ThreadPoolExecutor(1) as pool:

@@ -7,6 +7,7 @@ import ctypes
 import fcntl
 import mmap
 import os
+import platform
 import select
 import socket
 import struct
@@ -21,7 +22,7 @@ import pytest
 
 from arpguard_lab.netns import Netns
 
-_SYS_USERFAULTFD = 323  # x86_64
+_SYS_USERFAULTFD = {"x86_64": 323, "aarch64": 282}  # asm/unistd.h
 # linux/userfaultfd.h
 _API, _UFFDIO_API, _UFFDIO_REGISTER, _UFFDIO_ZEROPAGE = 0xAA, 0xC018AA3F, 0xC020AA00, 0xC020AA04
 _MISSING = 1
@@ -35,7 +36,7 @@ _HELD_S = 10.0  # at most
 def rtnl_held(netns: Netns) -> Iterator[None]:
     """Nobody on this machine can change or list its network devices meanwhile, so keep it short."""
     libc = ctypes.CDLL(None, use_errno=True)
-    number = libc.syscall(_SYS_USERFAULTFD, os.O_CLOEXEC | os.O_NONBLOCK)
+    number = libc.syscall(_SYS_USERFAULTFD[platform.machine()], os.O_CLOEXEC | os.O_NONBLOCK)
     if number < 0:
         pytest.skip(f"userfaultfd(2): {os.strerror(ctypes.get_errno())}")
 
@@ -73,5 +74,12 @@ def _ask(request: int) -> None:
 
 def waits_in_the_kernel(pid: int) -> bool:
     """Whether a thread of a process waits for something that no signal ends, such as this lock (proc(5), state D)."""
-    stats = (path.read_text(encoding="ascii") for path in Path(f"/proc/{pid}/task").glob("*/stat"))
-    return any(stat.rpartition(")")[2].split()[0] == "D" for stat in stats)
+    return any(_state(path) == "D" for path in Path(f"/proc/{pid}/task").glob("*/stat"))
+
+
+def _state(stat: Path) -> str:
+    """Empty for a thread that has ended meanwhile."""
+    try:
+        return stat.read_text(encoding="ascii").rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
