@@ -72,6 +72,7 @@ async def test_an_agent_that_gets_no_thread_is_told_so(monkeypatch):
     def refuse(_thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
+    monkeypatch.setattr(inthread, "_pool", ThreadPoolExecutor(1))
     monkeypatch.setattr(threading.Thread, "start", refuse)
     with pytest.raises(DataPlaneError, match="cannot start a thread that asks the kernel"):
         await in_thread(Lock().work)
@@ -79,7 +80,7 @@ async def test_an_agent_that_gets_no_thread_is_told_so(monkeypatch):
 
 @in_loop
 async def test_an_agent_that_has_too_many_files_open_is_told_so(monkeypatch):
-    monkeypatch.setattr(inthread, "_idle", [])
+    monkeypatch.setattr(inthread, "_runner", asyncio.Runner())
     monkeypatch.setattr(asyncio.events, "new_event_loop", lambda: os.open("/nowhere/at/all", os.O_RDONLY))
     with pytest.raises(DataPlaneError, match="cannot begin to ask the kernel"):
         await in_thread(Lock().work)
