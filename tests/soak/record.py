@@ -29,7 +29,7 @@ class Quantity:
 
 QUANTITIES: Mapping[str, Quantity] = {
     "rss_mb": Quantity("MB resident", 3.0),
-    "fds": Quantity("file descriptors", 3.0),
+    "fds": Quantity("file descriptors", 8.0),  # the slower the API server answers, the more connections there are
     "threads": Quantity("threads", 2.0),
     "entries": Quantity("entries in the map", 1.0),
     "cpu_percent": Quantity("% of a core", 4.0),
