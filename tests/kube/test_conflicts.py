@@ -37,7 +37,7 @@ NODE, OTHER, BARE = "node-1", "node-2", "node-3"
 STRANGER, NEW_MAC = mac_of(99), mac_of(77)
 GRACE_NS = 2 * NS_PER_S
 EPOCH, HOLDER_EPOCH = "arpguard.io/epoch", "arpguard.io/holder-epoch"
-# A machine that stands still for some seconds ends no lease: what is heard afterwards would be judged another way.
+# Leases outlast a test machine that freezes for a few seconds: an agent without a lease judges reports differently.
 LASTING = CONFIG.replace("duration: 3s, renew: 500ms, margin: 1s", "duration: 15s, renew: 500ms, margin: 3s")
 
 
@@ -377,7 +377,7 @@ async def test_macs_that_are_made_up_make_one_look_at_the_neighbours_a_second(cl
             ear.hear(A, mac)
             if int.from_bytes(mac.octets[2:], "big") % WAITING == 0:
                 await asyncio.sleep(0)
-        # It goes on: what is heard while a claim is in doubt is not judged.
+        # The host keeps claiming, because an agent drops reports while it cannot be sure of its own claim.
         await until(lambda: ear.hear(A, next(made_up)) or len(ear.side.conflicts.latest_by_key()) == 1)
 
         assert len(neighbours.reads) <= 1 + (boot_ns() - began) // NS_PER_S

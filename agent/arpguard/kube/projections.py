@@ -40,7 +40,7 @@ VERSION_DIGITS = 20  # of a 64-bit number
 MAX_INT32 = 0x7FFFFFFF
 MAX_PROBLEMS = 8
 MAX_SHOWN = 80
-KEPT = 1024
+KEPT = 1024  # names that many objects share
 
 
 @lru_cache(KEPT)
@@ -51,7 +51,7 @@ def _kept(text: str) -> str:
 def _once(text: str) -> str:
     """The same object for equal names, as thousands of objects name the same nodes.
 
-    `sys.intern` would put every text that ever comes into the table of the interpreter, which doubles by megabytes.
+    Not by `sys.intern`: its table counts dead texts, too, until it doubles, by a megabyte at a time.
     """
     return _kept(text) if len(text) <= MAX_NAME else text
 

@@ -183,7 +183,7 @@ class Upkeep:
                 self._error = ""
             except (OSError, DataPlaneError) as error:
                 self._log_error(str(error))
-                self._whole = Allowance()  # whatever the pass has not come to is done in the next round
+                self._whole = Allowance()  # the next round does what this pass left undone
 
             for sleeper in self._sleepers:
                 sleeper.wake()

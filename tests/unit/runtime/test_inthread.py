@@ -1,4 +1,4 @@
-"""The event loop goes on while a thread waits for the kernel."""
+"""The agent's event loop keeps running while a thread waits for the kernel."""
 
 import asyncio
 import os
@@ -30,11 +30,11 @@ class Lock:
 
 
 @in_loop
-async def test_the_loop_goes_on_meanwhile():
+async def test_the_loop_keeps_running_meanwhile():
     lock = Lock()
     asked = asyncio.create_task(in_thread(lock.work))
     await until(lock.begun.is_set)
-    lock.free.set()  # only a loop that goes on comes here
+    lock.free.set()  # a blocked event loop would never get here
     assert await asked == "links"
 
 
