@@ -69,6 +69,16 @@ class AttachConflictError(DataPlaneError):
     """Another program holds the hook, and the agent does not replace it."""
 
 
+class RestoredError(ArpguardError):
+    """The API server was restored from a backup, so what this agent knows of the cluster is void: it has to end."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the API server was restored from a backup: it shows older versions of objects than this agent has seen. "
+            "This node's elected VIPs are silent; restarting the agent, which will claim them again"
+        )
+
+
 class ListenError(ArpguardError):
     """The agent cannot listen at an address of the configuration."""
 

@@ -19,6 +19,7 @@ pytestmark = [pytest.mark.netns, pytest.mark.bpf]
 VIP = vip(50)
 LEASE_S = 3
 PATIENCE_S = 60
+WRITES = 500  # more than both nodes write in two minutes
 
 
 @pytest.fixture(scope="module")
@@ -120,22 +121,36 @@ def test_f5_release_that_is_applied_three_leases_late_frees_nothing(bench):
     assert one_by_one(watch), watch.facts()
 
 
-def test_f9_backup_that_is_restored_after_a_lease_without_the_server_makes_nobody_answer_twice(bench):
-    """It names the owner before the last one."""
+@pytest.mark.parametrize("restarts", [False, True], ids=["agents-run-on", "an-agent-restarts"])
+def test_f9_backup_that_is_restored_after_a_lease_without_the_server_makes_nobody_answer_twice(bench, restarts):
+    """It names the owner before the last one, and is so old that no watch shows anything for minutes.
+
+    The agent of the owner before the last one may restart meanwhile: its kernel still has the epoch of the backup.
+    """
     first = bench.owner(VIP)
     (second,) = bench.others(first)
     backup = bench.server.snapshot()
     bench.cordon(first)
     bench.settle([VIP], among=[second], limit_s=PATIENCE_S)
     bench.cordon(first, cordoned=False)
+    for number in range(WRITES):
+        bench.annotate("web", {"written": str(number)})
     with bench.watch([VIP]) as watch:
         bench.server.go_down()
         try:
             pass_time(watch, LEASE_S + 1)
             bench.server.restore(backup)
-            back_ns = now_ns()
+            if restarts:
+                bench.agent(first).kill(signal.SIGKILL)
+                bench.agent(first).start()
         finally:
             bench.server.come_back()
+        for host in [second] if restarts else bench.nodes:
+            agent = bench.agent(host)
+            watch.wait(lambda agent=agent: agent.has_failed, PATIENCE_S, f"the agent of {host.name} ends")
+            assert "the API server was restored from a backup" in agent.said()
+            agent.start()  # as kubelet does
+        back_ns = now_ns()
         watch.wait(lambda: watch.first(VIP, back_ns), PATIENCE_S, "it is answered for again")
         pass_time(watch, 2 * LEASE_S)
     assert one_by_one(watch), watch.facts()

@@ -13,6 +13,7 @@ from arpguard.core.ownership.machine import Ownership
 from arpguard.core.ownership.peers import Peers
 from arpguard.core.ownership.steps import Steps
 from support.protocol.stories import (
+    backup_is_restored,
     frozen_watch,
     hand_over,
     host_outside_came_while_all_were_away,
@@ -189,5 +190,12 @@ RULES = [
         "self._reach_ns = min(self._reach_ns, now_ns + lease.answers_ns)",
         "pass",
         shrinking,
+    ),
+    BrokenRule(
+        "older heartbeat taken for this node's last one",
+        (OwnHeartbeat, "read"),
+        "found is not None and found.version.is_older_than(self._version)",
+        "False",
+        backup_is_restored,
     ),
 ]

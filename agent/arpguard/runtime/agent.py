@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from arpguard.dataplane.events import EventReader
+from arpguard.errors import RestoredError
 from arpguard.runtime.controlplane import ControlPlane, End
 from arpguard.runtime.kernel.hearing import Hearing
 from arpguard.runtime.kernel.listening import Listening
@@ -38,7 +39,10 @@ class Agent:
     others: Sequence[Runner]
 
     async def run(self, stopping: asyncio.Event) -> End:
-        """Guards the node until `stopping` is set; returns why. Raises DataPlaneError if the first pass fails."""
+        """Guards the node until `stopping` is set; returns why.
+
+        Raises DataPlaneError if the first pass fails, and RestoredError when another agent has to start.
+        """
         with closing(self.events), closing(self.listening):
             await self.listening.follow()  # first of all: questions for the last agent's VIPs arrive meanwhile
             try:
@@ -46,6 +50,10 @@ class Agent:
                 await self.serving.serve()
                 self.passes.say_when_ready()
                 return await self._run_parts(stopping)
+            except ExceptionGroup as group:
+                if group.subgroup(RestoredError) is None:
+                    raise
+                raise RestoredError from None
             finally:
                 await self.serving.stop()
 

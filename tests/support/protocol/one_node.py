@@ -122,7 +122,7 @@ class Bench:
             case ReadHeartbeat(node):
                 found = core.heartbeat_read(node, self.store.get(node), sent_ns, now)
             case ReadClaim(vip):
-                found = core.claim_read(vip, self.store.get(vip), now)
+                found = core.claim_read(vip, self.store.get(vip), sent_ns, now)
             case ListOwnClaims():
                 mine = [claim for claim in self.store.values() if isinstance(claim, Claim) and claim.holder == "a"]
                 found = core.own_claims_listed(mine, sent_ns, now)

@@ -52,6 +52,7 @@ from arpguard.core.ownership.records import (
     SetEntry,
     SetFence,
     SetTerm,
+    StartOver,
     Version,
     WriteClaim,
     WriteHeartbeat,
@@ -74,6 +75,7 @@ from arpguard.core.vouching.voucher import (
 from arpguard.wire import vouching as wire
 
 Line: TypeAlias = dict[str, Any]  # of a trace
+Backup: TypeAlias = dict[object, Heartbeat | Claim]
 
 MS = 1_000_000
 D, R, M, S = 3000, 1000, 1000, 9000  # milliseconds, as `Simulation.time`; the core counts nanoseconds
@@ -172,7 +174,22 @@ class Api:
         self.reads: list[str] = []  # of heartbeats
         self.shown: list[object] = []  # to all
         self.journal: Callable[[object, Heartbeat | Claim | None], None] = lambda _name, _value: None  # of every write
+        self.restored: Callable[[Backup], None] = lambda _backup: None  # of every restored backup
         self._revision = 0
+        self.mute: dict[str, int] = {}  # nodes whose watches show nothing up to a revision: they had it before
+
+    def others_write(self, times: int) -> None:
+        """Of other kinds of objects, which the protocol does not read."""
+        self._revision += times
+
+    def restore(self, backup: Backup) -> None:
+        """As etcd does: nobody is told, and watches that continue show what comes after what they have shown."""
+        self.mute = dict.fromkeys(self.watchers, self._revision)
+        self.objects = dict(backup)
+        self._revision = max(int(each.version.resource_version) for each in backup.values())
+        self.restored(self.objects)
+        for queue in self.watchers.values():
+            queue.clear()
 
     def _version(self, old: Version | None) -> Version:
         self._revision += 1
@@ -188,6 +205,8 @@ class Api:
         if not quiet:
             self.shown.append(name)
         for node, queue in self.watchers.items():
+            if self._revision <= self.mute.get(node, 0):
+                continue
             if not quiet or node == name or node in self.see_all:
                 queue.append((name, value))
 
@@ -332,6 +351,7 @@ class Node:
         self.late: deque[SetTerm | ClearTerm] = deque()  # what an agent before this one may still do
         self.todo.clear()
         self.watch.clear()
+        self.sim.api.mute.pop(self.name, None)
         for name, value in self.sim.api.objects.items():
             self.watch.append((name, value))
         self.wish(self.wanted)
@@ -451,11 +471,17 @@ class Node:
             self.sim.check()
         elif isinstance(effect, SetTerm | ClearTerm | ReadTerm):
             self.do_term(effect)
+        elif isinstance(effect, StartOver):
+            self.boot()
         elif not isinstance(effect, ReportTaken):
-            if isinstance(effect, ClearEntry):
-                self.clear(effect)
-            if not isinstance(effect, ClearEntry) or effect.drain:
-                self.requests.append(Request(effect, self.now(), self.incarnation, self.sim.steps))
+            self.do_slowly(effect)
+
+    def do_slowly(self, effect: Any) -> None:
+        """What is answered later."""
+        if isinstance(effect, ClearEntry):
+            self.clear(effect)
+        if not isinstance(effect, ClearEntry) or effect.drain:
+            self.requests.append(Request(effect, self.now(), self.incarnation, self.sim.steps))
 
     def do_term(self, effect: SetTerm | ClearTerm | ReadTerm) -> None:
         if isinstance(effect, SetTerm):
@@ -542,7 +568,7 @@ class Node:
             WriteClaim: lambda: core.claim_written(sent, *result, now),
             DeleteClaim: lambda: core.claim_deleted(sent, *result, now),
             ReadHeartbeat: lambda: core.heartbeat_read(sent.node, result, request.sent_ns, now),
-            ReadClaim: lambda: core.claim_read(sent.vip, result, now),
+            ReadClaim: lambda: core.claim_read(sent.vip, result, request.sent_ns, now),
         }[type(sent)]()
 
     def failed(self, sent: Any, now: int) -> list[Any]:
@@ -731,7 +757,7 @@ class Simulation:
         self.takes_line: Callable[[Line], None] | None = None  # of the trace
         if self.traced_by is not None:
             self.takes_line = self.traced_by({f"n{number}": rate for number, rate in enumerate(rates)})
-            self.api.journal = self.journal
+            self.api.journal, self.api.restored = self.journal, self.restored
         self.nodes: list[Node] = []
         for number, rate in enumerate(rates):
             self.nodes.append(Node(self, f"n{number}", rate))
@@ -746,6 +772,12 @@ class Simulation:
         kind, of = ("heartbeat", "of") if isinstance(name, str) else ("claim", "vip")
         found = None if value is None else plain(value)
         self.record({"event": f"{kind} stored", of: str(name), "found": found})
+
+    def restored(self, backup: Backup) -> None:
+        """That the API server's objects are those of a backup, as a line of the trace."""
+        self.record(
+            {"event": "backup restored", "objects": {str(name): plain(value) for name, value in backup.items()}}
+        )
 
     def vouched(self, times: Times) -> Times:
         """The same, and what nodes that are bound to a voucher have, if there are any."""
@@ -783,7 +815,9 @@ class Simulation:
             raise BrokenRuleError(f"{node.name} has a fence beyond what was granted\n{self.story()}")
 
     def check_bound(self, node: Node) -> None:
-        """Of whom somebody says that it is bound to a voucher, while its heartbeat names that."""
+        """Of whom somebody says that it is bound to a voucher, while its heartbeat names that, unless from a backup."""
+        if node.name in self.api.mute:
+            return
         stored, kernel = self.api.objects.get(node.name), node.kernel
         if not isinstance(stored, Heartbeat) or stored.voucher is None or stored.epoch != kernel.epoch:
             return

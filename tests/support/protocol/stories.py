@@ -1,7 +1,7 @@
 """Stories of the simulated cluster: each must go well, and some broken rules break in them (`broken_rules`)."""
 
 from arpguard.core.ownership.records import ClearEntry, WriteClaim, WriteHeartbeat
-from support.protocol.simulation import MS, OTHER_TIMES, OUTSIDE, PARTING, TIMES, D, M, Node, R, S, Simulation
+from support.protocol.simulation import MS, OTHER_TIMES, OUTSIDE, PARTING, TIMES, Backup, D, M, Node, R, S, Simulation
 
 
 def a_pair(rates=(1.0, 1.0)) -> tuple[Simulation, Node, Node]:
@@ -280,6 +280,63 @@ def host_outside_came_while_all_were_away() -> None:
     sim.settle()
 
 
+def backup_is_restored() -> None:
+    """It names the owner before the last one, and much was written since. Without the server all nodes fell silent."""
+    for restarts in (False, True):
+        sim, first, _ = a_pair()
+        backup = dict(sim.api.objects)
+        hands_over_and_wants_again(first)
+        sim.api.others_write(1000)
+        restore_after_an_outage(sim, backup)
+        if restarts:
+            first.boot()  # its kernel still has the epoch that the backup has
+        sim.run_quickly(4 * D)
+        assert len(sim.answering(sim.vips[0])) == 1
+        assert [node.name for node in sim.nodes if node.incarnation == 1] == []
+
+
+def backup_that_knows_all_heartbeats_is_restored() -> None:
+    """Only the claim has changed since then, so only who reads that can tell."""
+    sim, first, _ = a_pair()
+    backup = dict(sim.api.objects)
+    hands_over_and_wants_again(first)
+    heartbeats = {node.name: sim.api.objects[node.name] for node in sim.nodes}
+    restore_after_an_outage(sim, backup | heartbeats)
+    sim.run_quickly(S + 4 * D)
+    assert len(sim.answering(sim.vips[0])) == 1
+
+
+def backup_without_a_node_is_restored() -> None:
+    """It joined later, and took the VIP."""
+    sim, first, second = a_pair()
+    backup = dict(sim.api.objects)
+    del backup[second.name]
+    hands_over_and_wants_again(first)
+    restore_after_an_outage(sim, backup)
+    sim.run_quickly(S + 4 * D)
+    assert len(sim.answering(sim.vips[0])) == 1
+
+
+def hands_over_and_wants_again(owner: Node) -> None:
+    sim = owner.sim
+    owner.wish(())
+    sim.run_quickly(2 * R)
+    owner.wish(sim.vips)
+    sim.run_quickly(R)
+    assert owner.name not in sim.answering(sim.vips[0]) != []
+
+
+def restore_after_an_outage(sim: Simulation, backup: Backup) -> None:
+    """No node reaches the server for a lease."""
+    for node in sim.nodes:
+        node.cut_off = True
+    sim.run_quickly(D)
+    assert sim.answering(sim.vips[0]) == []
+    sim.api.restore(backup)
+    for node in sim.nodes:
+        node.cut_off = False
+
+
 SCENARIOS = [
     partition,
     slow_answers,
@@ -297,4 +354,7 @@ SCENARIOS = [
     revoked,
     two_hosts_outside,
     host_outside_came_while_all_were_away,
+    backup_is_restored,
+    backup_that_knows_all_heartbeats_is_restored,
+    backup_without_a_node_is_restored,
 ]

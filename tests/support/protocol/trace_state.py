@@ -376,6 +376,15 @@ class Cluster:
             store.versions[found["version"]] = Stored(before, line["at"], number)
             store.claim_of[found["version"]] = found
 
+    def _restored(self, line: Json, number: int) -> None:
+        """What was written since the backup was made is gone, and its versions will be those of other writes."""
+        store = self.store
+        for each in (store.heartbeats, store.claims, store.versions, store.heartbeat_of, store.claim_of):
+            each.clear()
+        for name, found in line["objects"].items():
+            stored = {"of": name, "vip": name, "found": found, "at": line["at"]}
+            (self._claim_stored if "vip" in found else self._heartbeat_stored)(stored, number)
+
 
 def _event_ns(line: Json) -> int:
     """The time by which the agent acts on it: on a busy machine it writes the line milliseconds later."""
@@ -412,4 +421,5 @@ _TAKES = {
     "probe answered": Cluster._probed,
     "heartbeat stored": Cluster._heartbeat_stored,
     "claim stored": Cluster._claim_stored,
+    "backup restored": Cluster._restored,
 }

@@ -785,6 +785,29 @@ def voucher_in_another_epoch() -> None:
     assert answering(sim) in (["n1"], ["n2"])
 
 
+def backup_is_restored() -> None:
+    """Nodes that are bound renew seldom, and no watch shows it: each notices when it renews next."""
+    sim, nodes = a_quiet_ring()
+    backup = dict(sim.api.objects)
+    sim.api.others_write(1000)
+    nodes[0].wish(())
+    sim.run_quickly(R)
+    nodes[0].wish(sim.vips)
+    sim.run_quickly(BOUND // 6)
+    assert answering(sim) not in ([], [nodes[0].name])
+
+    for node in nodes:
+        node.cut_off = True
+    sim.run_quickly(BOUND)
+    assert answering(sim) == []
+    sim.api.restore(backup)
+    for node in nodes:
+        node.cut_off = False
+    sim.run_quickly(BOUND)
+    assert len(answering(sim)) == 1
+    assert [node.incarnation for node in nodes] == [2] * len(nodes)
+
+
 STORIES = [
     node_dies,
     node_dies_where_nobody_else_sends,
@@ -836,4 +859,5 @@ STORIES = [
     chain_of_one_that_is_not_bound,
     voucher_that_looked_early,
     voucher_in_another_epoch,
+    backup_is_restored,
 ]

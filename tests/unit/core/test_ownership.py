@@ -22,6 +22,7 @@ from arpguard.core.ownership.records import (
     ReportTaken,
     SetEntry,
     SetFence,
+    StartOver,
     Version,
     WriteClaim,
     WriteHeartbeat,
@@ -512,6 +513,65 @@ def test_a_restart_that_comes_too_late_keeps_nothing():
 
     assert bench.did[:2] == [SetFence("epoch-2", 0, 3 * S), ClearEntry(VIP)]
     assert isinstance(bench.did[2], WriteHeartbeat)
+
+
+# ---- a server that was restored from a backup ----
+
+
+def goes_back(bench, name):
+    """Only this object, to the version before."""
+    old = bench.store[name]
+    number = int(old.version.resource_version) - 1
+    bench.store[name] = replace(old, version=replace(old.version, resource_version=str(number)))
+
+
+def ends_at_once(bench):
+    """The kernel has lost the right to answer before the agent ends; nothing is sent after that."""
+    at = bench.did.index(StartOver())
+    assert [type(effect) for effect in bench.did[at - 2 : at]] == [SetFence, ClearEntry]
+    assert bench.kernel.fence_ns == 0
+    bench.did.clear()
+    bench.pass_time(100)
+    assert bench.did == []
+
+
+def test_an_agent_whose_heartbeat_is_older_than_what_it_wrote_ends():
+    bench = an_owner()
+    goes_back(bench, "a")
+
+    bench.pass_time(1)
+
+    ends_at_once(bench)
+
+
+def test_an_agent_whose_list_of_claims_has_an_older_one_than_it_has_seen_ends():
+    bench = an_owner()
+    goes_back(bench, VIP)
+
+    bench.pass_time(60)
+
+    ends_at_once(bench)
+
+
+def test_an_agent_that_reads_an_older_claim_than_it_has_seen_ends():
+    bench = an_owner()
+    goes_back(bench, VIP)
+
+    bench.serve(bench.core.claim_read(VIP, bench.store[VIP], bench.now + 1, bench.now + 2))
+
+    ends_at_once(bench)
+
+
+def test_a_read_that_was_sent_before_a_newer_version_came_is_only_late():
+    bench = an_owner()
+    newer = bench.store[VIP]
+    goes_back(bench, VIP)
+
+    bench.serve(bench.core.claim_read(VIP, bench.store[VIP], bench.now, bench.now + 2))
+    bench.store[VIP] = newer
+    bench.pass_time(60)
+
+    assert bench.owned == {VIP}
 
 
 # ---- taking part ----
@@ -1140,7 +1200,7 @@ def test_after_an_outage_of_this_node_the_others_have_a_whole_lease_to_be_heard(
 def test_answers_that_nobody_waits_for_change_nothing():
     bench = an_owner()
 
-    assert bench.core.claim_read(VIP, bench.store[VIP], bench.now) == []
+    assert bench.core.claim_read(VIP, bench.store[VIP], bench.now, bench.now) == []
     assert bench.core.claim_read_failed(VIP, bench.now) == []
     assert bench.core.drained(VIP, bench.now) == []
     assert bench.core.probed(OTHER, STRANGER, bench.now) == []

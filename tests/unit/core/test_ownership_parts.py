@@ -392,7 +392,7 @@ def test_an_older_version_that_comes_late_is_no_news():
 def test_a_claim_of_which_nothing_was_known_is_known_when_it_was_read():
     bench = Bench()
 
-    bench.serve(bench.core.claim_read(VIP, CLAIM, bench.now))
+    bench.serve(bench.core.claim_read(VIP, CLAIM, bench.now, bench.now))
 
     assert bench.core.holder(VIP, bench.now).node == "b"
 
@@ -410,12 +410,12 @@ def test_an_own_claim_counts_as_something_held_although_it_is_not_wanted():
 # ---- what an owner is told ----
 
 
-@pytest.mark.parametrize("told", ["claim_seen", "claim_read"])
-def test_an_own_claim_that_somebody_edited_is_still_held(told):
+@pytest.mark.parametrize(("told", "times"), [("claim_seen", 1), ("claim_read", 2)])
+def test_an_own_claim_that_somebody_edited_is_still_held(told, times):
     bench = an_owner()
     edited = replace(bench.store[VIP], transitions=9, version=bench.version(bench.store[VIP].version))
 
-    assert getattr(bench.core, told)(VIP, edited, bench.now) == []
+    assert getattr(bench.core, told)(VIP, edited, *[bench.now] * times) == []
 
     assert bench.owned == {VIP}
     assert bench.core.holder(VIP, bench.now).transitions == 9

@@ -21,6 +21,7 @@ from arpguard.core.ownership.records import (
     NamedVoucher,
     Outcome,
     ReadHeartbeat,
+    StartOver,
     Version,
     WriteHeartbeat,
 )
@@ -203,6 +204,8 @@ class OwnHeartbeat:
         self._busy = False
         if self.parted:
             return []
+        if found is not None and found.version.is_older_than(self._version):
+            return self.start_over()
         if found is not None and self._held_once and found.instance not in ("", self._instance):
             return self._yield_to(found, now_ns)
         mine = found is not None and found.epoch == self.epoch and self.epoch != ""
@@ -214,16 +217,22 @@ class OwnHeartbeat:
             return effects
         return [*effects, *self._write(now_ns)]
 
+    def start_over(self) -> list[Effect]:
+        """The server was restored from a backup: gives up all, sends nothing more, and ends the agent.
+
+        Versions and epochs that this node has seen may be ones that the server has yet to hand out, or has forgotten.
+        """
+        self.end()
+        return [*self._begin_anew(), StartOver()]
+
     def suspect(self, shown: Heartbeat | None, now_ns: int) -> None:
         """A watch shows this node's heartbeat: when another program changed it, reads it at once."""
-        if shown is not None and (shown.version.is_older_than(self._version) or self._wrote(shown)):
+        is_own = shown is not None and (shown.epoch, shown.instance) == (self.epoch, self._instance)
+        if is_own or (shown is not None and shown.version.is_older_than(self._version)):
             return
         if self._phase is _Phase.HELD:
             self._phase = _Phase.READING
             self._due_ns = now_ns
-
-    def _wrote(self, shown: Heartbeat) -> bool:
-        return shown.epoch == self.epoch and shown.instance == self._instance
 
     def read_failed(self, now_ns: int) -> list[Effect]:
         """No answer: again when the next renewal would be due."""
@@ -235,7 +244,8 @@ class OwnHeartbeat:
     def written(self, outcome: Outcome, version: Version | None, sent_ns: int, now_ns: int) -> list[Effect]:
         """What came of a write; `sent_ns` was read before it was sent."""
         self._busy = False
-
+        if self.parted:
+            return []
         if outcome is not Outcome.APPLIED:
             return self._failed(now_ns)
 

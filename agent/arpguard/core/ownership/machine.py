@@ -28,6 +28,7 @@ from arpguard.core.ownership.records import (
     Version,
     WriteClaim,
     WriteHeartbeat,
+    is_rolled_back,
 )
 from arpguard.core.ownership.relying import Reliance
 from arpguard.core.ownership.revoking import Revocations
@@ -170,6 +171,9 @@ class Ownership:
     def heartbeat_read(self, node: str, found: Heartbeat | None, sent_ns: int, now_ns: int) -> list[Effect]:
         """A consistent read that was sent at `sent_ns`; None: there is none."""
         if node != self._node:
+            peer = self.peers.peer(node)
+            if is_rolled_back(found, sent_ns, peer.known, peer.since_ns):
+                return self._start_over(now_ns)
             self.peers.read(node, found, sent_ns, now_ns)
             return self.revocations.changed(node, now_ns) + self._advance(self.claims.waiting.on(node), now_ns)
         return self._with_epoch(lambda: self.heartbeat.read(found, now_ns), now_ns)
@@ -207,8 +211,10 @@ class Ownership:
         """What the kernel has of this node's voucher."""
         return self.heartbeat.term_read(seen, now_ns)
 
-    def claim_read(self, vip: Address, claim: Claim | None, now_ns: int) -> list[Effect]:
-        """A consistent read."""
+    def claim_read(self, vip: Address, claim: Claim | None, sent_ns: int, now_ns: int) -> list[Effect]:
+        """A consistent read that was sent at `sent_ns`; None: there is none."""
+        if self.claims.is_rolled_back(vip, claim, sent_ns):
+            return self._start_over(now_ns)
         return self.claims.read(vip, claim, self.heartbeat.epoch, now_ns) + self._advance([vip], now_ns)
 
     def claim_read_failed(self, vip: Address, now_ns: int) -> list[Effect]:
@@ -231,6 +237,8 @@ class Ownership:
     def own_claims_listed(self, claims: Iterable[Claim], sent_ns: int, now_ns: int) -> list[Effect]:
         """A consistent list of the claims that name this node: the kernel is cut down to it; then the fence moves."""
         listed = {claim.vip: claim for claim in claims}
+        if any(self.claims.is_rolled_back(vip, claim, sent_ns) for vip, claim in listed.items()):
+            return self._start_over(now_ns)
         effects = self.claims.cut_down(listed, self.heartbeat.epoch, sent_ns, now_ns)
         return effects + self.heartbeat.synced(sent_ns) + self._advance(self.claims.all, now_ns)
 
@@ -248,6 +256,9 @@ class Ownership:
         """What a probe found: the MAC of who has the VIP, None when nobody answered."""
         self.claims.probed(vip, taken_by, now_ns)
         return self._advance([vip], now_ns)
+
+    def _start_over(self, now_ns: int) -> list[Effect]:
+        return self._with_epoch(self.heartbeat.start_over, now_ns)
 
     def _with_epoch(self, event: Callable[[], list[Effect]], now_ns: int) -> list[Effect]:
         """An event that may end the epoch: then nothing is this node's, and the kernel learns that first."""

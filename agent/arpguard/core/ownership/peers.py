@@ -212,16 +212,9 @@ class Peers:
         return []
 
     def read(self, node: str, heartbeat: Heartbeat | None, sent_ns: int, now_ns: int) -> None:
-        """Takes in what a read found.
-
-        If the version is older than one seen before the read was sent, the server was restored from a backup. Such a
-        read answers no question, so the next one waits a while: otherwise this node would read as fast as it can.
-        """
+        """Takes in what a read found."""
         peer = self._peers[node]
         peer.busy = False
-        is_old = heartbeat is not None and heartbeat.version.is_older_than(_version(peer.known))
-        if is_old and sent_ns > peer.since_ns:
-            peer.retry_ns = now_ns + self.times.renew_ns
         if heartbeat is None and peer.is_first_looked_for:
             peer.since_ns = now_ns
         self.seen(node, heartbeat, now_ns, sent_ns)

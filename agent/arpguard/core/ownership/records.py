@@ -178,6 +178,17 @@ class Claim:
         return self.holder, self.epoch, self.transitions
 
 
+def is_rolled_back(
+    found: Heartbeat | Claim | None, sent_ns: int, known: Heartbeat | Claim | None, seen_ns: int
+) -> bool:
+    """Whether a consistent read, sent after a version had been seen here, found an earlier one of the same object.
+
+    Only a server that was restored from a backup answers so.
+    """
+    is_older = found is not None and known is not None and found.version.is_older_than(known.version)
+    return is_older and sent_ns > seen_ns
+
+
 @dataclass(frozen=True, slots=True)
 class Holder:
     """Who has a VIP. `node` is empty if no node has; `alive`: it renewed within its lease; `void` None: not known yet.
@@ -341,6 +352,14 @@ class ClearEntry:
 
 
 @dataclass(frozen=True, slots=True)
+class StartOver:
+    """End this agent, and let another start: the server was restored from a backup, and what this one knows is void.
+
+    The effects before it took the right to answer from the kernel. Nothing more is asked for afterwards.
+    """
+
+
+@dataclass(frozen=True, slots=True)
 class Probe:
     """Ask the segment whether a host has the VIP (RFC 5227, 2.1.1), and report `probed`."""
 
@@ -367,6 +386,7 @@ Effect: TypeAlias = (
     | SetTerm
     | ClearTerm
     | ReadTerm
+    | StartOver
     | SetEntry
     | ClearEntry
     | Probe

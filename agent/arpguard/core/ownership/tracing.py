@@ -36,7 +36,7 @@ EVENTS: dict[str, tuple[str, tuple[str, ...]]] = {
     "heartbeat_written": ("heartbeat answered", ("sent", "outcome", "version", "sent_ns")),
     "term_read": ("term looked at", ("seen",)),
     "claim_seen": ("claim seen", ("vip", "found")),
-    "claim_read": ("claim read", ("vip", "found")),
+    "claim_read": ("claim read", ("vip", "found", "sent_ns")),
     "claim_written": ("claim answered", ("sent", "outcome", "version")),
     "claim_deleted": ("deletion answered", ("sent", "outcome", "version")),
     "own_claims_listed": ("own claims listed", ("", "sent_ns")),

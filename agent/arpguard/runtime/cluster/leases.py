@@ -33,12 +33,13 @@ from arpguard.core.ownership.records import (
     SetEntry,
     SetFence,
     SetTerm,
+    StartOver,
     Version,
     WriteClaim,
     WriteHeartbeat,
     epoch_number,
 )
-from arpguard.errors import DataPlaneError
+from arpguard.errors import DataPlaneError, RestoredError
 from arpguard.kube.errors import ClusterError
 from arpguard.kube.writer import Applied, Conflicted, Missing, Refused, Written
 from arpguard.runtime.cluster.here import Here
@@ -183,6 +184,8 @@ class Leases:
                     self._ask_segment(effect)
                 case ReportTaken():
                     self._segment.report(effect.vip, effect.mac)
+                case StartOver():
+                    self._fail(RestoredError())
                 case _:
                     self._tell_kernel(effect)
 
@@ -291,13 +294,14 @@ class Leases:
 
     async def _read_claim(self, effect: ReadClaim) -> None:
         await self.requests.reach()
+        sent_ns = boot_ns()
         try:
             found = await self.requests.read_claim(effect.vip)
         except ClusterError as error:
             log.debug("claim of %s: %s", effect.vip, error)
             self._happened(effect.vip, self._ownership.claim_read_failed(effect.vip, boot_ns()))
         else:
-            self._happened(effect.vip, self._ownership.claim_read(effect.vip, found, boot_ns()))
+            self._happened(effect.vip, self._ownership.claim_read(effect.vip, found, sent_ns, boot_ns()))
 
     def recheck(self, vip: Address) -> None:
         """Reads a claim out of turn, and acts on it as if the watch had shown it."""
