@@ -15,11 +15,14 @@ from typing import Any, TypeAlias
 
 from properties.vouched_walks import WHILES, VouchedWalk
 from support.protocol.simulation import (
+    MS,
     OTHER_TIMES,
     OUTSIDE,
+    PARTING,
     TIMES,
     TROUBLES,
     VOUCHING_TROUBLES,
+    Backup,
     BrokenRuleError,
     D,
     Frame,
@@ -37,6 +40,7 @@ PARTS_WITHIN = 300
 RATES = [(1.0, 1.0), (0.82, 1.18), (1.0, 1.0, 1.0), (0.82, 1.18, 1.0), (1.18, 1.0, 0.82), (1.0, 1.0, 1.0, 1.0)]
 SINGLE_MOVES = [10, 30, 60]
 UPGRADES_A_DAY = 2
+MANY_WRITES = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -73,6 +77,7 @@ class Life:
         with judging(lambda line: _judge(checker, line)) if beginning.judged else judging(None):
             self.sim = Simulation(beginning.rates, beginning.vips, vouching=True)
         self._dead: set[str] = set()
+        self._backup: Backup = {}
         self._began = self.sim.time
         self.leaped = 0.0
         for node, vouching in zip(self.sim.nodes, beginning.vouching, strict=True):
@@ -151,6 +156,22 @@ class Life:
         vips = [vip for place, vip in enumerate(self.sim.vips) if step.number >> place & 1]
         self.node_of(step).wish(vips)
 
+    def backs_up(self) -> None:
+        """Most that is written from then on is of other kinds, so no version is handed out twice."""
+        self._backup = dict(self.sim.api.objects)
+        self.sim.api.others_write(MANY_WRITES)
+
+    def restores(self) -> None:
+        """The last backup, after no node has reached the server for the longest lease."""
+        self.recover()
+        for node in self.sim.nodes:
+            node.cut_off = True
+        self.sim.run_quickly(PARTING / MS)
+        if self._backup:
+            self.sim.api.restore(self._backup)
+        for node in self.sim.nodes:
+            node.cut_off = False
+
     def loses_frames(self, step: Step) -> None:
         """Every one of so many."""
         count = 0
@@ -227,6 +248,8 @@ DOES: dict[str, Does] = {
     "is replaced, without vouching": lambda life, step: life.is_replaced_by(False)(step),
     "heartbeat deleted": _of_node(lambda node, _: node.sim.api.delete_heartbeat(node.name)),
     "claim deleted": Life.deletes_claim,
+    "backed up": lambda life, _: life.backs_up(),
+    "backup restored": lambda life, _: life.restores(),
     "host outside": Life.host_outside,
     "wants": Life.wants,
     "has other times": _of_node(lambda node, number: node.retime(OTHER_TIMES[number % len(OTHER_TIMES)])),
@@ -244,6 +267,8 @@ TEXTS = {
     "settles": "it settles",
     "heartbeat deleted": "n{0}'s heartbeat is deleted",
     "claim deleted": "the claim of VIP {1} is deleted",
+    "backed up": "the API server is backed up",
+    "backup restored": "no node reaches the API server for the longest lease; then it has the last backup",
     "host outside": "host {1} outside has VIP {0}",
     "wants": "n{0} wants the VIPs {1:b}",
     "has other times": "n{0} has the times {1}",
@@ -330,6 +355,8 @@ FAULTS: dict[str, tuple[float, Draw]] = {
     "parts": (1.0, _drawn()),
     "heartbeat deleted": (1.0, _drawn()),
     "claim deleted": (0.5, _drawn((0, 1))),
+    "backed up": (0.5, _drawn()),
+    "backup restored": (0.5, _drawn()),
     "host outside": (0.5, lambda dice, _: (dice.randrange(2), dice.randrange(len(OUTSIDE)))),
     "wants": (2.0, _drawn((0, 1, 2, 3))),
     "has other times": (0.7, _drawn((0, 1, 2))),
