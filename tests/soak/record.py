@@ -7,6 +7,7 @@ second of this machine, does not bend it.
 import csv
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
@@ -14,8 +15,9 @@ from statistics import median
 
 from arpguard.dataplane import loader
 from arpguard.dataplane.maps import EntryTable
-from arpguard_lab.cluster.topology import KubeAgent
+from arpguard_lab.cluster.topology import API_PORT, KubeAgent
 
+_REMOTE, _INODE = 2, 9  # columns
 _MOST_POINTS = 300  # of a series, for the slope: pairs grow with the square
 
 
@@ -29,7 +31,8 @@ class Quantity:
 
 QUANTITIES: Mapping[str, Quantity] = {
     "rss_mb": Quantity("MB resident", 3.0),
-    "fds": Quantity("file descriptors", 8.0),  # the slower the API server answers, the more connections there are
+    "connections": Quantity("connections to the API server", 8.0),  # the slower it answers, the more there are
+    "fds": Quantity("other file descriptors", 3.0),
     "threads": Quantity("threads", 2.0),
     "entries": Quantity("entries in the map", 1.0),
     "cpu_percent": Quantity("% of a core", 4.0),
@@ -44,15 +47,28 @@ def take(agent: KubeAgent, before: Mapping[str, float] | None, now_s: float) -> 
     maps = loader.open_maps(agent.pin_dir)
     cpu_s = agent.cpu_s()
     elapsed = now_s - before["time_s"] if before else 0.0
+    fds, connections = _descriptors(pid, API_PORT)
     return {
         "time_s": now_s,
         "rss_mb": agent.rss_kb() / 1024,
-        "fds": len(os.listdir(f"/proc/{pid}/fd")),
+        "connections": connections,
+        "fds": fds - connections,
         "threads": len(os.listdir(f"/proc/{pid}/task")),
         "entries": len(EntryTable(maps["entries"], maps["counters"]).read().entries),
         "cpu_s": cpu_s,
         "cpu_percent": 100 * (cpu_s - before["cpu_s"]) / elapsed if before and elapsed else 0.0,
     }
+
+
+def _descriptors(pid: int, port: int) -> tuple[int, int]:
+    """How many descriptors a process has, and how many of them are TCP sockets to a port (proc_pid_net(5), tcp)."""
+    fds = []
+    for fd in os.listdir(f"/proc/{pid}/fd"):
+        with suppress(FileNotFoundError):  # closed just now
+            fds.append(os.readlink(f"/proc/{pid}/fd/{fd}"))
+    rows = (line.split() for line in Path(f"/proc/{pid}/net/tcp").read_text(encoding="ascii").splitlines()[1:])
+    sockets = {f"socket:[{row[_INODE]}]" for row in rows if row[_REMOTE].endswith(f":{port:04X}")}
+    return len(fds), sum(fd in sockets for fd in fds)
 
 
 def slope(points: Sequence[tuple[float, float]]) -> float:
