@@ -1,6 +1,7 @@
 # Every target installs what it needs from a bare Debian or Ubuntu (as root), and is quick when it is all there.
 #   make lab     show the problem and the cure on this machine
 #   make test    run the tests
+#   make tools   build the programs that tests need; `make test` does it, too
 #   make fresh   both of that in a root that has Debian's minbase, git and make alone, and no skip that a package would
 #                cure; before a release. TESTS=tests/unit and the like narrows it, SUITE=trixie takes another Debian
 #   make lint    formatting, lint, types, layers, limits
@@ -57,7 +58,7 @@ APT_DEV := $(APT_BUILD) arping bpftool clang clang-format crun curl gcc golang-g
 # libFuzzer's runtime belongs to one version of clang: the one that the distribution has.
 APT_FUZZ = $(shell apt-cache depends clang | sed -n 's/.*Depends: clang-\([0-9]*\)$$/libclang-rt-\1-dev/p')
 
-.PHONY: lab test fresh coverage coverage-core lint format docs programs proto model fuzz mutate chaos walks soak bench neighbours kernels kernels-short lock audit image image-build stamp release clean apt-run apt-build apt-lab apt-dev apt-fuzz apt-neighbours apt-fresh apt-image apt-kernels
+.PHONY: lab test tools fresh coverage coverage-core lint format docs programs proto model fuzz mutate chaos walks soak bench neighbours kernels kernels-short lock audit image image-build stamp release clean apt-run apt-build apt-lab apt-dev apt-fuzz apt-neighbours apt-fresh apt-image apt-kernels
 
 lab: apt-lab .venv/.run
 	$(BIN)/arpguard lab --all
@@ -68,6 +69,8 @@ JOBS := 8
 # a VIP is defended again, which is once in 10 s. What the first run said is shown.
 RERUNS := 0
 TOOLS := $(addprefix $(BIN)/,promtool prometheus grpcurl helm kustomize kubectl)
+tools: $(TOOLS)
+
 # Bytecode is kept, whatever is usual on this machine: hundreds of processes would compile the same modules again.
 test: apt-fuzz .venv/.dev $(TOOLS) $(if $(TESTS),,.cache/collected)
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder \
