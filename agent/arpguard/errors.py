@@ -74,8 +74,8 @@ class RestoredError(ArpguardError):
 
     def __init__(self) -> None:
         super().__init__(
-            "the API server was restored from a backup: it shows older versions of objects than this agent has seen. "
-            "This node's elected VIPs are silent; restarting the agent, which will claim them again"
+            "etcd was restored from a backup: the API server shows an older version of an object than this agent has "
+            "seen. This node's elected VIPs are silent until the next agent has started and claimed them"
         )
 
 

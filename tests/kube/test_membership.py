@@ -14,11 +14,14 @@ from arpguard.clock import boot_ns
 from arpguard.core.cluster import EXCLUDE_LABEL
 from arpguard.core.electing import Election
 from arpguard.core.ownership.records import epoch_number
+from arpguard.errors import RestoredError
+from arpguard.kube.claims import CLAIM, KIND_LABEL
 from arpguard.model import EntryKey
 from arpguard.units import NS_PER_S
 from arpguard.verdict import Kind
 from arpguard_lab.apiserver import resources
 from arpguard_lab.apiserver.faults import Delay
+from arpguard_lab.apiserver.store import Stored
 from arpguard_lab.cluster import objects
 from support.kube.agent_side import CONFIG, CONFIGMAP, HOME, LEASES, Cable, a_side, mac_of, number_of, vip, waited
 from support.kube.scripted_server import in_loop, until
@@ -28,6 +31,7 @@ pytestmark = pytest.mark.usefixtures("segment")
 A, B, C = vip(50), vip(51), vip(52)
 NODE = "node-1"
 D_NS, M_NS = 3 * NS_PER_S, NS_PER_S
+OTHER_UID = "00000000-0000-0000-0000-000000000000"
 EPOCH, INSTANCE = "arpguard.io/epoch", "arpguard.io/instance"
 
 
@@ -588,6 +592,54 @@ async def test_outage_is_told_of_once_and_is_no_busy_loop(one, caplog, trouble):
 
         assert len(_lines(caplog, "lease: renewals work again")) == 1
         assert not side.says("the lease")
+
+
+async def _starts_over(side) -> None:
+    """The kernel lost the right to answer, and the agent ends for that reason alone."""
+    side.may_end = True
+    await until(side.running.done, 15)
+    restored, others = side.running.exception().split(RestoredError)
+    assert restored is not None
+    assert others is None
+    assert side.kernel.value.fence_ns == 0
+    assert not side.kernel.owned()
+
+
+@in_loop
+async def test_agent_starts_over_when_its_renewal_has_a_lower_version_than_its_watch_has_shown(one):
+    """No Lease that it reads is older than it has seen: the backup was made after its last renewal."""
+    metadata = {"namespace": HOME, "name": "other", "uid": OTHER_UID, "labels": {KIND_LABEL: CLAIM}}
+    async with a_side(one) as side:
+        await _owns(side, A)
+        one.fault(NODE, hold=f"node.{NODE}")
+        backup = one.server.do(lambda it: it.snapshot())
+        for number in range(100):
+            body = {"metadata": metadata, "spec": {"leaseTransitions": number}}
+            revision = one.server.do(
+                lambda it, body=body: it.store.write(resources.LEASES, (HOME, "other"), body).revision
+            )
+        await until(lambda: side.kube._cluster.leases_version == str(revision))
+        one.server.do(lambda it: it.restore(backup))
+        one.fault(NODE)
+
+        await _starts_over(side)
+
+
+@in_loop
+async def test_agent_starts_over_when_it_checks_a_claim_and_finds_an_older_one(one):
+    """As it does when another node claims the VIP on the wire."""
+    async with a_side(one) as side:
+        await _owns(side, A)
+        stored = one.server.do(lambda it: it.store.table(resources.LEASES).live[HOME, f"vip.{A}"])
+        older = replace_version(stored.body, int(stored.body["metadata"]["resourceVersion"]) - 1)
+        one.server.do(lambda it: it.store.table(resources.LEASES).live.update({(HOME, f"vip.{A}"): older}))
+        side.membership.recheck(A)
+
+        await _starts_over(side)
+
+
+def replace_version(body, version):
+    return Stored({**body, "metadata": {**body["metadata"], "resourceVersion": str(version)}}, version)
 
 
 @in_loop

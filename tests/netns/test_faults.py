@@ -148,7 +148,7 @@ def test_f9_backup_that_is_restored_after_a_lease_without_the_server_makes_nobod
         for host in [second] if restarts else bench.nodes:
             agent = bench.agent(host)
             watch.wait(lambda agent=agent: agent.has_failed, PATIENCE_S, f"the agent of {host.name} ends")
-            assert "the API server was restored from a backup" in agent.said()
+            assert "etcd was restored from a backup" in agent.said()
             agent.start()  # as kubelet does
         back_ns = now_ns()
         watch.wait(lambda: watch.first(VIP, back_ns), PATIENCE_S, "it is answered for again")

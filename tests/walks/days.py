@@ -162,7 +162,7 @@ class Life:
         self.sim.api.others_write(MANY_WRITES)
 
     def restores(self) -> None:
-        """The last backup, after no node has reached the server for the longest lease."""
+        """No node reaches the server for the longest lease; then the last backup is restored."""
         self.recover()
         for node in self.sim.nodes:
             node.cut_off = True
@@ -268,7 +268,7 @@ TEXTS = {
     "heartbeat deleted": "n{0}'s heartbeat is deleted",
     "claim deleted": "the claim of VIP {1} is deleted",
     "backed up": "the API server is backed up",
-    "backup restored": "no node reaches the API server for the longest lease; then it has the last backup",
+    "backup restored": "no node reaches the API server for the longest lease; then the last backup is restored",
     "host outside": "host {1} outside has VIP {0}",
     "wants": "n{0} wants the VIPs {1:b}",
     "has other times": "n{0} has the times {1}",

@@ -136,6 +136,11 @@ class Reflector(Generic[T]):
         return MappingProxyType(self._objects)
 
     @property
+    def version(self) -> str:
+        """The resourceVersion from which it would watch now; "" if it would have to list first."""
+        return self._version
+
+    @property
     def seen_ns(self) -> int:
         """When a list was read, or a stream last brought something (boot clock): `objects` are not older."""
         return self._seen_ns

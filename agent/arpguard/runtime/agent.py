@@ -51,7 +51,8 @@ class Agent:
                 self.passes.say_when_ready()
                 return await self._run_parts(stopping)
             except ExceptionGroup as group:
-                if group.subgroup(RestoredError) is None:
+                _, others = group.split(RestoredError)
+                if others is not None:
                     raise
                 raise RestoredError from None
             finally:

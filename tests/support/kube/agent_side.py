@@ -194,6 +194,8 @@ class Side:
             node, Entries(kernel), Ranges(kernel), Control(kernel), kernel, AnnouncementSchedule(), Vouching(kernel)
         )
         self.kube: Kubernetes
+        self.running: asyncio.Task[None]
+        self.may_end = False  # by itself, before it is killed
 
     def has_mac(self, mac: MacAddress) -> None:
         """Gives the node's link another MAC."""
@@ -270,11 +272,11 @@ async def a_side(
     side = Side(node, kernel or Cable(), Settings(file, f"{HOME}/{configmap}" if configmap else ""))
     side.settings.trace = trace
     side.surroundings = surroundings or side.surroundings
-    running = asyncio.create_task(side.run(scene.kubeconfig(node, service_account), configmap))
+    running = side.running = asyncio.create_task(side.run(scene.kubeconfig(node, service_account), configmap))
     try:
         await until(lambda: running.done() or hasattr(side, "kube"))
         yield side
-        assert not running.done(), running.exception()
+        assert side.may_end or not running.done(), running.exception()
     finally:
         running.cancel()
         await asyncio.wait([running], timeout=END_S)

@@ -175,29 +175,32 @@ class Api:
         self.shown: list[object] = []  # to all
         self.journal: Callable[[object, Heartbeat | Claim | None], None] = lambda _name, _value: None  # of every write
         self.restored: Callable[[Backup], None] = lambda _backup: None  # of every restored backup
-        self._revision = 0
+        self.revision = 0
         self.mute: dict[str, int] = {}  # nodes whose watches show nothing up to a revision: they had it before
+        self.rolled_back: set[str] = set()  # nodes that have not written their heartbeats since
 
     def others_write(self, times: int) -> None:
         """Of other kinds of objects, which the protocol does not read."""
-        self._revision += times
+        self.revision += times
 
     def restore(self, backup: Backup) -> None:
         """As etcd does: nobody is told, and watches that continue show what comes after what they have shown."""
-        self.mute = dict.fromkeys(self.watchers, self._revision)
+        self.mute = dict.fromkeys(self.watchers, self.revision)
+        self.rolled_back = set(self.watchers)
         self.objects = dict(backup)
-        self._revision = max(int(each.version.resource_version) for each in backup.values())
+        self.revision = max(int(each.version.resource_version) for each in backup.values())
         self.restored(self.objects)
         for queue in self.watchers.values():
             queue.clear()
 
     def _version(self, old: Version | None) -> Version:
-        self._revision += 1
-        return Version(old.uid if old else f"uid-{self._revision}", str(self._revision))
+        self.revision += 1
+        return Version(old.uid if old else f"uid-{self.revision}", str(self.revision))
 
     def _store(self, name: object, value: Heartbeat | Claim | None, *, quiet: bool = False) -> None:
         """`quiet`: no node with vouching is shown it but the one whose heartbeat it is."""
         self.journal(name, value)
+        self.rolled_back.discard(str(name))
         if value is None:
             self.objects.pop(name, None)
         else:
@@ -205,7 +208,7 @@ class Api:
         if not quiet:
             self.shown.append(name)
         for node, queue in self.watchers.items():
-            if self._revision <= self.mute.get(node, 0):
+            if self.revision <= self.mute.get(node, 0):
                 continue
             if not quiet or node == name or node in self.see_all:
                 queue.append((name, value))
@@ -275,12 +278,16 @@ class Api:
 
 @dataclass
 class Request:
-    """`result` is set when the server has performed it; `sender` is the incarnation that waits for the answer."""
+    """`result` is set when the server has performed it; `sender` is the incarnation that waits for the answer.
+
+    `shown`: the revision up to which its watch had shown everything when it was sent.
+    """
 
     effect: Any
     sent_ns: int
     sender: int
     step: int
+    shown: int
     performed: bool = False
     answered: bool = False
     result: Any = None
@@ -352,9 +359,14 @@ class Node:
         self.todo.clear()
         self.watch.clear()
         self.sim.api.mute.pop(self.name, None)
+        self.bookmark()
         for name, value in self.sim.api.objects.items():
             self.watch.append((name, value))
         self.wish(self.wanted)
+
+    def bookmark(self) -> None:
+        """Its watch tells up to which revision it has shown everything."""
+        self.shown = self.sim.api.revision
 
     def boot_as(self, vouching: bool, times: Times) -> None:
         """With vouching, or without. An agent first has the times with it where its kernel knows a voucher."""
@@ -481,7 +493,7 @@ class Node:
         if isinstance(effect, ClearEntry):
             self.clear(effect)
         if not isinstance(effect, ClearEntry) or effect.drain:
-            self.requests.append(Request(effect, self.now(), self.incarnation, self.sim.steps))
+            self.requests.append(Request(effect, self.now(), self.incarnation, self.sim.steps, self.shown))
 
     def do_term(self, effect: SetTerm | ClearTerm | ReadTerm) -> None:
         if isinstance(effect, SetTerm):
@@ -558,6 +570,8 @@ class Node:
 
     def done(self, request: Request, now: int) -> list[Any]:
         core, sent, result = self.core, request.effect, request.result
+        if self.is_rolled_back(request):
+            return core.start_over(now)
         if isinstance(sent, ListOwnClaims):
             mine = [claim for claim in result if claim.holder == self.name]
             return core.own_claims_listed(mine, request.sent_ns, now)
@@ -570,6 +584,13 @@ class Node:
             ReadHeartbeat: lambda: core.heartbeat_read(sent.node, result, request.sent_ns, now),
             ReadClaim: lambda: core.claim_read(sent.vip, result, request.sent_ns, now),
         }[type(sent)]()
+
+    def is_rolled_back(self, request: Request) -> bool:
+        """Whether a renewal has a lower version than the watch had shown before it was sent."""
+        if not isinstance(request.effect, WriteHeartbeat) or request.effect.node != self.name:
+            return False
+        outcome, version = request.result
+        return outcome is Outcome.APPLIED and int(version.resource_version) < request.shown
 
     def failed(self, sent: Any, now: int) -> list[Any]:
         core, unknown = self.core, (Outcome.UNKNOWN, None)
@@ -667,6 +688,7 @@ class Node:
 
     def see(self) -> None:
         name, value = self.watch.popleft()
+        self.shown = int(value.version.resource_version) if value else self.shown
         self.note_step("sees", value or f"no {name}")
         if isinstance(name, str):
             self.take(self.core.heartbeat_seen(name, value, self.now()))
@@ -816,7 +838,7 @@ class Simulation:
 
     def check_bound(self, node: Node) -> None:
         """Of whom somebody says that it is bound to a voucher, while its heartbeat names that, unless from a backup."""
-        if node.name in self.api.mute:
+        if node.name in self.api.rolled_back:
             return
         stored, kernel = self.api.objects.get(node.name), node.kernel
         if not isinstance(stored, Heartbeat) or stored.voucher is None or stored.epoch != kernel.epoch:

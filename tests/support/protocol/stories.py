@@ -1,5 +1,7 @@
 """Stories of the simulated cluster: each must go well, and some broken rules break in them (`broken_rules`)."""
 
+from itertools import product
+
 from arpguard.core.ownership.records import ClearEntry, WriteClaim, WriteHeartbeat
 from support.protocol.simulation import MS, OTHER_TIMES, OUTSIDE, PARTING, TIMES, Backup, D, M, Node, R, S, Simulation
 
@@ -281,13 +283,16 @@ def host_outside_came_while_all_were_away() -> None:
 
 
 def backup_is_restored() -> None:
-    """It names the owner before the last one, and much was written since. Without the server all nodes fell silent."""
-    for restarts in (False, True):
-        sim, first, _ = a_pair()
+    """It names the previous owner, and much was written since. Without the server all nodes fell silent."""
+    for restarts, catches_up in product((True, False), repeat=2):
+        sim, first, second = a_pair()
         backup = dict(sim.api.objects)
         hands_over_and_wants_again(first)
         sim.api.others_write(1000)
         restore_after_an_outage(sim, backup)
+        if catches_up:  # then watches show what is new, but this one comes late
+            sim.api.others_write(2000)
+            second.blind = True
         if restarts:
             first.boot()  # its kernel still has the epoch that the backup has
         sim.run_quickly(4 * D)
@@ -304,6 +309,19 @@ def backup_that_knows_all_heartbeats_is_restored() -> None:
     restore_after_an_outage(sim, backup | heartbeats)
     sim.run_quickly(S + 4 * D)
     assert len(sim.answering(sim.vips[0])) == 1
+
+
+def backup_of_just_before_is_restored() -> None:
+    """No Lease was written since; but watches had shown more, and will show nothing new for long."""
+    sim, *nodes = a_pair()
+    backup = dict(sim.api.objects)
+    sim.api.others_write(1000)
+    for node in nodes:
+        node.bookmark()
+    restore_after_an_outage(sim, backup)
+    sim.run_quickly(4 * D)
+    assert len(sim.answering(sim.vips[0])) == 1
+    assert [node.incarnation for node in nodes] == [2, 2]
 
 
 def backup_without_a_node_is_restored() -> None:
@@ -356,5 +374,6 @@ SCENARIOS = [
     host_outside_came_while_all_were_away,
     backup_is_restored,
     backup_that_knows_all_heartbeats_is_restored,
+    backup_of_just_before_is_restored,
     backup_without_a_node_is_restored,
 ]

@@ -17,7 +17,6 @@ from arpguard.core.ownership.records import (
     ReadClaim,
     Version,
     WriteClaim,
-    is_rolled_back,
 )
 from arpguard.core.ownership.stages import Cause, Confirming, Draining, Idle, Owned, Reading, Stage, after
 from arpguard.core.ownership.steps import LastSeen, Moment, Steps, VipState
@@ -69,11 +68,6 @@ class Claims:
         """What is known of the claim of a VIP."""
         found = self._vips.get(vip)
         return found.last if found else LastSeen()
-
-    def is_rolled_back(self, vip: Address, found: Claim | None, sent_ns: int) -> bool:
-        """Whether a read that was sent then shows that the server was restored from a backup."""
-        last = self.last_seen(vip)
-        return is_rolled_back(found, sent_ns, last.claim, last.seen_ns)
 
     # ---- events ----
 

@@ -142,7 +142,7 @@ class OwnHeartbeat:
         return [] if yes else self.hurry(now_ns)
 
     def end(self) -> None:
-        """Sends nothing more: the heartbeat is about to be deleted."""
+        """Sends nothing more: the heartbeat is about to be deleted, or the agent starts over."""
         self.lease.part(self.lease.times.duration_ns)
         self.parted = True
 
@@ -206,6 +206,7 @@ class OwnHeartbeat:
             return []
         if found is not None and found.version.is_older_than(self._version):
             return self.start_over()
+
         if found is not None and self._held_once and found.instance not in ("", self._instance):
             return self._yield_to(found, now_ns)
         mine = found is not None and found.epoch == self.epoch and self.epoch != ""
@@ -218,9 +219,9 @@ class OwnHeartbeat:
         return [*effects, *self._write(now_ns)]
 
     def start_over(self) -> list[Effect]:
-        """The server was restored from a backup: gives up all, sends nothing more, and ends the agent.
+        """The server was restored from a backup: gives up all, and ends the agent.
 
-        Versions and epochs that this node has seen may be ones that the server has yet to hand out, or has forgotten.
+        The server has forgotten epochs that this node knows, and will hand out again versions that it has seen.
         """
         self.end()
         return [*self._begin_anew(), StartOver()]

@@ -33,7 +33,7 @@ from arpguard.core.ownership.records import (
 from arpguard.core.ownership.relying import Reliance
 from arpguard.core.ownership.revoking import Revocations
 from arpguard.core.ownership.stages import Owned
-from arpguard.core.ownership.steps import Moment
+from arpguard.core.ownership.steps import LastSeen, Moment
 
 
 class Ownership:
@@ -173,7 +173,7 @@ class Ownership:
         if node != self._node:
             peer = self.peers.peer(node)
             if is_rolled_back(found, sent_ns, peer.known, peer.since_ns):
-                return self._start_over(now_ns)
+                return self.start_over(now_ns)
             self.peers.read(node, found, sent_ns, now_ns)
             return self.revocations.changed(node, now_ns) + self._advance(self.claims.waiting.on(node), now_ns)
         return self._with_epoch(lambda: self.heartbeat.read(found, now_ns), now_ns)
@@ -213,8 +213,8 @@ class Ownership:
 
     def claim_read(self, vip: Address, claim: Claim | None, sent_ns: int, now_ns: int) -> list[Effect]:
         """A consistent read that was sent at `sent_ns`; None: there is none."""
-        if self.claims.is_rolled_back(vip, claim, sent_ns):
-            return self._start_over(now_ns)
+        if _went_back(self.claims.last_seen(vip), claim, sent_ns):
+            return self.start_over(now_ns)
         return self.claims.read(vip, claim, self.heartbeat.epoch, now_ns) + self._advance([vip], now_ns)
 
     def claim_read_failed(self, vip: Address, now_ns: int) -> list[Effect]:
@@ -237,8 +237,8 @@ class Ownership:
     def own_claims_listed(self, claims: Iterable[Claim], sent_ns: int, now_ns: int) -> list[Effect]:
         """A consistent list of the claims that name this node: the kernel is cut down to it; then the fence moves."""
         listed = {claim.vip: claim for claim in claims}
-        if any(self.claims.is_rolled_back(vip, claim, sent_ns) for vip, claim in listed.items()):
-            return self._start_over(now_ns)
+        if any(_went_back(self.claims.last_seen(vip), claim, sent_ns) for vip, claim in listed.items()):
+            return self.start_over(now_ns)
         effects = self.claims.cut_down(listed, self.heartbeat.epoch, sent_ns, now_ns)
         return effects + self.heartbeat.synced(sent_ns) + self._advance(self.claims.all, now_ns)
 
@@ -257,7 +257,8 @@ class Ownership:
         self.claims.probed(vip, taken_by, now_ns)
         return self._advance([vip], now_ns)
 
-    def _start_over(self, now_ns: int) -> list[Effect]:
+    def start_over(self, now_ns: int) -> list[Effect]:
+        """The server was restored from a backup: gives up all, and ends this agent."""
         return self._with_epoch(self.heartbeat.start_over, now_ns)
 
     def _with_epoch(self, event: Callable[[], list[Effect]], now_ns: int) -> list[Effect]:
@@ -291,3 +292,7 @@ class Ownership:
         if self.claims.unconfirmed or self.peers.silences.wants_renewal:
             effects += self.heartbeat.hurry(now_ns)
         return effects + self.heartbeat.rest(not (self._takes_part or self.claims.active), now_ns)
+
+
+def _went_back(last: LastSeen, found: Claim | None, sent_ns: int) -> bool:
+    return is_rolled_back(found, sent_ns, last.claim, last.seen_ns)

@@ -181,7 +181,7 @@ class Claim:
 def is_rolled_back(
     found: Heartbeat | Claim | None, sent_ns: int, known: Heartbeat | Claim | None, seen_ns: int
 ) -> bool:
-    """Whether a consistent read, sent after a version had been seen here, found an earlier one of the same object.
+    """Whether a consistent read found an older version of an object than had been seen here before it was sent.
 
     Only a server that was restored from a backup answers so.
     """
@@ -355,7 +355,7 @@ class ClearEntry:
 class StartOver:
     """End this agent, and let another start: the server was restored from a backup, and what this one knows is void.
 
-    The effects before it took the right to answer from the kernel. Nothing more is asked for afterwards.
+    The effects before it took the right to answer from the kernel. No effect after it is to be performed.
     """
 
 

@@ -151,8 +151,8 @@ class Leases:
             self.do(self._ownership.tick(boot_ns()))
 
     def _fail(self, fault: BaseException) -> None:
-        """The protocol would wait forever for a lost outcome: the agent crashes, and is started again."""
-        self._fault = fault
+        """The protocol would wait forever for a lost outcome: the agent ends, and is started again."""
+        self._fault = self._fault or fault
         self._alarm.wake()
 
     def wake(self, *, is_news: bool = True) -> None:
@@ -175,6 +175,8 @@ class Leases:
     def do(self, effects: Iterable[Effect]) -> None:
         """Performs effects in order; writes to the kernel are done when this returns."""
         for effect in effects:
+            if self._fault is not None:
+                return
             match effect:
                 case WriteHeartbeat() | ReadHeartbeat() | DeleteHeartbeat() | ListOwnClaims():
                     self._at_once.add(partial(self._request, effect))
@@ -185,6 +187,7 @@ class Leases:
                 case ReportTaken():
                     self._segment.report(effect.vip, effect.mac)
                 case StartOver():
+                    self._claiming.stop()
                     self._fail(RestoredError())
                 case _:
                     self._tell_kernel(effect)
@@ -258,12 +261,17 @@ class Leases:
         published = self._links.to_publish() if own else Published()
         if published != told:
             effect = replace(effect, quiet=False)
+
+        shown = self._here.cluster.leases_version
         written = await self.requests.write_heartbeat(effect, published)
         if own:
             self.renewals.written(written, at_rest=self._ownership.heartbeat.lease.resting)
         if own and isinstance(written, Applied):
             self._here.cluster.renewed(written.sent_ns)
+
         outcome, version, sent_ns = _outcome_of(written)
+        if own and version is not None and version.is_older_than(Version(version.uid, shown)):
+            self.do(self._ownership.start_over(boot_ns()))
         self.do(self._ownership.heartbeat_written(effect, outcome, version, sent_ns, boot_ns()))
         self.wake(is_news=not effect.quiet or outcome is not Outcome.APPLIED)
 
@@ -308,12 +316,15 @@ class Leases:
         self._at_once.add(lambda: self._recheck(vip))
 
     async def _recheck(self, vip: Address) -> None:
+        sent_ns = boot_ns()
         try:
             found = await self.requests.read_claim(vip)
         except ClusterError as error:
             log.debug("claim of %s: %s", vip, error)
         else:
-            self._here.listener.claim_changed(vip, self._ownership.claims.last_seen(vip).claim, found)
+            before = self._ownership.claims.last_seen(vip).claim
+            self.do(self._ownership.claim_read(vip, found, sent_ns, boot_ns()))
+            self._here.listener.claim_changed(vip, before, found)
 
     async def _list_own_claims(self) -> None:
         try:

@@ -99,6 +99,14 @@ class Cluster:
         return [*wanted, self._configmaps] if self._identity.configmap else wanted
 
     @property
+    def leases_version(self) -> str:
+        """The resourceVersion up to which the watch of Leases has shown everything; "" for none.
+
+        One etcd counts the versions of all Leases: whatever is written after this was read has a higher one.
+        """
+        return self._leases.version
+
+    @property
     def leases_known(self) -> bool:
         """Whether all Leases have been read at least once."""
         return self._leases.synced
