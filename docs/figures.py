@@ -113,6 +113,7 @@ def _of_leases() -> dict[str, str]:
         "balance": _span(electing.BATCH_NS),
         "balance-most": f"{balancing.BATCH}",
         "next-choice": _span(electing.BACKUP_NS),
+        "shun": _span(electing.SHUN_NS),
         "start-settle": _span(electing.SETTLE_NS),
         "probing": f"{prober.LISTEN_S:g} s",
         "retry-most": _span(steps.LONGEST_RETRY_NS),

@@ -37,7 +37,7 @@ SETTLE_NS = 3 * NS_PER_S // 2
 STEADY_NS = 60 * NS_PER_S
 BATCH_NS = 10 * NS_PER_S
 GIVE_UP_NS = 5 * NS_PER_S  # a VIP that this node could not release for so long, it keeps
-SHUN_NS = 600 * NS_PER_S
+SHUN_NS, LONGEST_SHUN_NS = 30 * NS_PER_S, 600 * NS_PER_S  # a node that did not take a VIP may just have been busy
 LOOKED_AT_ONCE = 200  # seats, in a step
 FOLLOW_AT_ONCE = 50  # at most so many VIPs that this node gave up to their lead's holder, and that no node has yet
 _EMPTY = Pool(())
@@ -122,7 +122,8 @@ class Election:
         self._pools = Pools(())
         self._steady_ns = started_ns
         self._balance_ns = started_ns
-        self._shunned: dict[str, int] = {}
+        self._shunned: dict[str, int] = {}  # until when nodes get nothing that this one gives up
+        self._shuns: dict[str, int] = {}  # for how long they got nothing the last time
         self.wishes = Wishes()  # the result of the last look
 
     def look(
@@ -144,12 +145,20 @@ class Election:
             look.at(seat.lead, seat, holder)
             if seat.others:
                 look.at_others(seat, holder or "", holders)
-        self._shunned |= dict.fromkeys(look.unwilling, now_ns + SHUN_NS)
+        self._shun(look)
 
         given_up = self._give_after(look, holders) if look.strays else frozenset()
         if look.is_calm and look.misplaced:
             given_up |= self._give_up(look)
         self.wishes = look.wishes(given_up)
+
+    def _shun(self, look: "_Look") -> None:
+        """Gives nothing for a while to nodes that did not take a VIP, each time for longer, until they take one."""
+        for node in look.willing:
+            self._shuns.pop(node, None)
+        for node in look.unwilling:
+            shun_ns = min(2 * self._shuns.get(node, SHUN_NS // 2), LONGEST_SHUN_NS)
+            self._shuns[node], self._shunned[node] = shun_ns, look.now_ns + shun_ns
 
     def sit_down(self, vips: Mapping[Address, Vip], members: tuple[Member, ...], now_ns: int) -> Iterator[None]:
         """Brings the seats up to date with VIPs and members, in steps; the caller must go through all of them.
@@ -267,6 +276,7 @@ class _Look:
     times: list[int] = field(default_factory=list)
     placed: list[tuple[Address, str, str]] = field(default_factory=list)
     unwilling: set[str] = field(default_factory=set)
+    willing: set[str] = field(default_factory=set)
     strays: list[tuple[Address, _Past]] = field(default_factory=list)
     apart: list[Address] = field(default_factory=list)
     why: dict[Address, str] = field(default_factory=dict)
@@ -337,7 +347,9 @@ class _Look:
             self.times.append(past.giving_ns)
             return
         has_moved_on = past is not seat.lead and past.first != past.giving_to
-        if holder != past.giving_to and not has_moved_on:
+        if holder == past.giving_to:
+            self.willing.add(holder)
+        elif not has_moved_on:
             self.unwilling.add(past.giving_to)
         past.giving_to, past.giving_ns = "", 0
 

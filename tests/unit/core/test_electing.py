@@ -373,6 +373,23 @@ def test_who_has_the_lead_and_does_not_take_what_goes_with_it_is_left_in_peace_f
     assert not pair_wishes(election, apart, back_ns + SHUN_NS).wanted
 
 
+def test_who_does_not_take_what_goes_with_the_lead_again_and_again_is_left_in_peace_for_longer_until_it_does():
+    election, apart = Election(SECOND, START), {ADDRESS: FIRST, SIX: SECOND}
+    now_ns, waits = LATER, []
+    for takes in (False,) * 7 + (True, False):
+        assert not pair_wishes(election, apart, now_ns).wanted
+        pair_wishes(election, {ADDRESS: FIRST, SIX: ""}, now_ns + 1)
+        if takes:
+            pair_wishes(election, {ADDRESS: FIRST, SIX: FIRST}, now_ns + 2)
+            now_ns += 2
+            continue
+        back_ns = now_ns + 1 + BACKUP_NS
+        now_ns = pair_wishes(election, apart, back_ns).next_ns
+        waits.append((now_ns - back_ns) / NS_PER_S)
+
+    assert waits == [30, 60, 120, 240, 480, 600, 600, 30]
+
+
 def test_nobody_is_blamed_where_the_lead_has_moved_on_meanwhile():
     election = Election(SECOND, START)
     pair_wishes(election, {ADDRESS: FIRST, SIX: SECOND})
