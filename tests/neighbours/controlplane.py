@@ -73,6 +73,7 @@ class ControlPlane:
         self.address = address
         self.port = port
         self.admin = folder / "admin.kubeconfig"
+        self._data = folder / "etcd"
         self.api: KubeApi
         self.place = place or Here()
         self._certificates = _Certificates(folder)
@@ -118,6 +119,30 @@ class ControlPlane:
         for program in reversed(self._programs):
             program.kill(signal.SIGKILL)
 
+    def go_down(self) -> None:
+        """Ends the server and etcd; what etcd has stays."""
+        for program in reversed(self._programs[:2]):
+            program.kill(signal.SIGKILL)
+
+    def come_back(self) -> None:
+        """The end of `go_down`: returns once the server is ready."""
+        for program in self._programs[:2]:
+            program.start()
+        self.wait_until_ready()
+
+    def back_up(self, into: Path) -> None:
+        """Copies what etcd has into a new folder; the server is away meanwhile."""
+        self.go_down()
+        shutil.copytree(self._data, into)
+        self.come_back()
+
+    def restore(self, backup: Path) -> None:
+        """Puts a backup in place of what etcd has, and starts both again."""
+        self.go_down()
+        shutil.rmtree(self._data)
+        shutil.copytree(backup, self._data)
+        self.come_back()
+
     def wait_until_ready(self) -> None:
         """Returns once the server says that it is ready."""
         self._wait(lambda: self.kubectl("get", "--raw", "/readyz"), self._programs[:2])
@@ -148,6 +173,11 @@ class ControlPlane:
         if done.returncode != 0:
             raise RuntimeError(f"kubectl {' '.join(map(str, words))}: {done.stderr.strip()}")
         return done.stdout
+
+    def raw(self, path: str) -> "subprocess.Popen[str]":
+        """What the server answers to GET, as kubectl prints it meanwhile."""
+        command = [*self.place.prefix(), BINARIES / "kubectl", f"--kubeconfig={self.admin}", "get", "--raw", path]
+        return subprocess.Popen([str(word) for word in command], stdout=subprocess.PIPE, text=True)
 
     def apply(self, *documents: Mapping[str, Any]) -> None:
         """Applies objects on the server's side, so that large CustomResourceDefinitions fit."""
@@ -191,7 +221,7 @@ class ControlPlane:
         client, peer = f"http://127.0.0.1:{self._etcd_port}", f"http://127.0.0.1:{peer_port}"
         return self._program(
             "etcd",
-            f"--data-dir={self.folder / 'etcd'}",
+            f"--data-dir={self._data}",
             f"--listen-client-urls={client}",
             f"--advertise-client-urls={client}",
             f"--listen-peer-urls={peer}",

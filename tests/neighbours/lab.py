@@ -23,6 +23,7 @@ from arpguard_lab.cluster.real import VARIABLE
 from arpguard_lab.netns import Netns
 from neighbours.controlplane import ControlPlane, missing
 from neighbours.pages import replace_table, surroundings
+from neighbours.restored import restored
 from neighbours.scene import end_by_signals
 from support.lab.run import missed
 
@@ -62,13 +63,13 @@ class Place:
     """A namespace with a control plane, in which commands run that ask it."""
 
     def __init__(self, plane: ControlPlane, folder: Path) -> None:
-        self._plane = plane
+        self.plane = plane
         self.folder = folder
 
     def run(self, *words: object) -> "subprocess.CompletedProcess[str]":
         """Runs a Python program with the administrator's kubeconfig; its errors go to the terminal."""
-        command = [*self._plane.place.prefix(), sys.executable, *map(str, words)]
-        environment = {**os.environ, VARIABLE: str(self._plane.admin)}
+        command = [*self.plane.place.prefix(), sys.executable, *map(str, words)]
+        environment = {**os.environ, VARIABLE: str(self.plane.admin)}
         return subprocess.run(
             command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, check=False, timeout=_LIMIT_S
         )
@@ -126,8 +127,15 @@ def a_suite(path: str, place: Place) -> Iterator[Row]:
     yield Row(path, "all tests", f"{passed} passed{f', {was}' if was else ''}", is_right=passed > 0 and not failed)
 
 
+def a_restore(place: Place) -> Iterator[Row]:
+    """A row for each step; etcd and the server end, and start again with a backup."""
+    found = place.plane.place.call(lambda: list(restored(place.plane)))
+    return (Row("etcd restored from a backup", step, was, is_right) for step, was, is_right in found)
+
+
 PARTS: dict[str, Callable[[Place], Iterator[Row]]] = {
     **{name: partial(a_scenario, name) for name in ("new-service", "drain", "load", "bad-image", "burst")},
+    "restored": a_restore,
     **{
         Path(path).stem: partial(a_suite, path)
         for path in ("tests/kube/test_apiserver.py", "tests/deploy/test_admission.py")

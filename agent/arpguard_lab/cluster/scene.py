@@ -24,9 +24,14 @@ def kubeconfig_given() -> Path | None:
 
 
 @contextmanager
-def a_bench(lab: KubeLab, scenario: str, settings: str = "", lease: str = OFF) -> Iterator[KubeBench]:
-    """An API server with nothing in it but the scene, and agents that have just begun; the rest as in KubeBench."""
-    server = _server(lab)
+def a_bench(
+    lab: KubeLab, scenario: str, settings: str = "", lease: str = OFF, server: ApiUnderTest | None = None
+) -> Iterator[KubeBench]:
+    """An API server with nothing in it but the scene, and agents that have just begun; the rest as in KubeBench.
+
+    `server` None: the one of the kubeconfig that is given, or else the lab's own.
+    """
+    server = server or _server(lab)
     waits_for("starting an API server")
     try:
         server.start()
