@@ -70,7 +70,7 @@ class AttachConflictError(DataPlaneError):
 
 
 class RestoredError(ArpguardError):
-    """The API server was restored from a backup, so what this agent knows of the cluster is void: it has to end."""
+    """Etcd was restored from a backup: what this agent knows of the cluster is no longer true, so it has to end."""
 
     def __init__(self) -> None:
         super().__init__(

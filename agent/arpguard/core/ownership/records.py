@@ -353,7 +353,7 @@ class ClearEntry:
 
 @dataclass(frozen=True, slots=True)
 class StartOver:
-    """End this agent, and let another start: the server was restored from a backup, and what this one knows is void.
+    """End this agent, and let another start: etcd was restored from a backup, and what this one knows is not true now.
 
     The effects before it took the right to answer from the kernel. No effect after it is to be performed.
     """
