@@ -3,18 +3,17 @@
 The backup is older than the VIP's last move, and far behind, so that watches that continue show nothing for hours.
 """
 
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from arpguard.dataplane import bpffs
 from arpguard_lab.cluster.bench import KubeBench, Watch, now_ns, vip
 from arpguard_lab.cluster.real import Real
 from arpguard_lab.cluster.scene import a_bench, shipped_manifests
 from arpguard_lab.cluster.topology import KubeLab
 from neighbours.controlplane import ControlPlane
+from support.netns.cable import a_place
 
 NODES = 3
 VIP = vip(50)
@@ -29,14 +28,8 @@ Found = tuple[str, str, bool]  # the step, what was found, whether it is right
 
 def restored(plane: ControlPlane) -> Iterator[Found]:
     """The steps, in the namespace of the control plane."""
-    with tempfile.TemporaryDirectory(prefix="arpguard-restored-") as folder:
-        pins = Path("/sys/fs/bpf") / Path(folder).name
-        bpffs.prepare(pins)
-        try:
-            with a_cluster(plane, Path(folder), pins) as bench:
-                yield from _steps(plane, bench, Path(folder) / "backup")
-        finally:
-            bpffs.remove(pins)
+    with a_place("restored") as (folder, pins), a_cluster(plane, folder, pins) as bench:
+        yield from _steps(plane, bench, folder / "backup")
 
 
 @contextmanager

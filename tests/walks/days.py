@@ -164,13 +164,9 @@ class Life:
     def restores(self) -> None:
         """No node reaches the server for the longest lease; then the last backup is restored."""
         self.recover()
-        for node in self.sim.nodes:
-            node.cut_off = True
-        self.sim.run_quickly(PARTING / MS)
-        if self._backup:
-            self.sim.api.restore(self._backup)
-        for node in self.sim.nodes:
-            node.cut_off = False
+        with self.sim.outage(PARTING / MS):
+            if self._backup:
+                self.sim.api.restore(self._backup)
 
     def loses_frames(self, step: Step) -> None:
         """Every one of so many."""

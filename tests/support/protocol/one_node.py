@@ -44,7 +44,8 @@ STRANGER, SECOND_STRANGER = MacAddress.parse("02:00:00:00:00:0a"), MacAddress.pa
 class Bench:
     """A node `a` and a server that answers at once, but what is in `held`: that waits in `waiting` with its time.
 
-    `did` has what was done besides reading, in order. `term`: what the kernel has of a voucher.
+    `did` has what was done besides reading, in order. `term`: what the kernel has of a voucher. `shown`: up to which
+    resourceVersion the watch has shown everything.
     """
 
     def __init__(self, kept=NOTHING_KEPT, takes_part=True, times=TIMES, new_epoch=None):
@@ -52,6 +53,7 @@ class Bench:
         self.epochs, self.revisions = count(1), count(1)
         self.core = Ownership("a", "a/1", times, new_epoch or (lambda: f"epoch-{next(self.epochs)}"), kept)
         self.term = kept.term
+        self.shown = ""
         self.store = {}
         self.outside = {}
         self.held, self.waiting, self.did = (), [], []
@@ -111,7 +113,7 @@ class Bench:
 
     def answer_write(self, sent, sent_ns):
         if isinstance(sent, WriteHeartbeat):
-            return self.core.heartbeat_written(sent, *self.write(sent.node, sent), sent_ns, self.now)
+            return self.core.heartbeat_written(sent, *self.write(sent.node, sent), self.shown, sent_ns, self.now)
         if isinstance(sent, WriteClaim):
             return self.core.claim_written(sent, *self.write(sent.vip, sent), self.now)
         return self.core.claim_deleted(sent, *self.write(sent.vip, sent), self.now)

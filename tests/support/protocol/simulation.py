@@ -184,7 +184,11 @@ class Api:
         self.revision += times
 
     def restore(self, backup: Backup) -> None:
-        """As etcd does: nobody is told, and watches that continue show what comes after what they have shown."""
+        """Puts a backup in place of all objects, as an operator restores etcd.
+
+        The API server tells no agent. An agent's watch shows nothing new until the server's revision has passed the
+        last one that the watch has shown.
+        """
         self.mute = dict.fromkeys(self.watchers, self.revision)
         self.rolled_back = set(self.watchers)
         self.objects = dict(backup)
@@ -570,33 +574,24 @@ class Node:
 
     def done(self, request: Request, now: int) -> list[Any]:
         core, sent, result = self.core, request.effect, request.result
-        if self.is_rolled_back(request):
-            return core.start_over(now)
         if isinstance(sent, ListOwnClaims):
             mine = [claim for claim in result if claim.holder == self.name]
             return core.own_claims_listed(mine, request.sent_ns, now)
         return {
             ClearEntry: lambda: core.drained(sent.vip, now),
             Probe: lambda: core.probed(sent.vip, result, now),
-            WriteHeartbeat: lambda: core.heartbeat_written(sent, *result, request.sent_ns, now),
+            WriteHeartbeat: lambda: core.heartbeat_written(sent, *result, str(request.shown), request.sent_ns, now),
             WriteClaim: lambda: core.claim_written(sent, *result, now),
             DeleteClaim: lambda: core.claim_deleted(sent, *result, now),
             ReadHeartbeat: lambda: core.heartbeat_read(sent.node, result, request.sent_ns, now),
             ReadClaim: lambda: core.claim_read(sent.vip, result, request.sent_ns, now),
         }[type(sent)]()
 
-    def is_rolled_back(self, request: Request) -> bool:
-        """Whether a renewal has a lower version than the watch had shown before it was sent."""
-        if not isinstance(request.effect, WriteHeartbeat) or request.effect.node != self.name:
-            return False
-        outcome, version = request.result
-        return outcome is Outcome.APPLIED and int(version.resource_version) < request.shown
-
     def failed(self, sent: Any, now: int) -> list[Any]:
         core, unknown = self.core, (Outcome.UNKNOWN, None)
         return {
             Probe: list,
-            WriteHeartbeat: lambda: core.heartbeat_written(sent, *unknown, 0, now),
+            WriteHeartbeat: lambda: core.heartbeat_written(sent, *unknown, "", 0, now),
             WriteClaim: lambda: core.claim_written(sent, *unknown, now),
             DeleteClaim: lambda: core.claim_deleted(sent, *unknown, now),
             ReadHeartbeat: lambda: core.heartbeat_read_failed(sent.node, now),
@@ -871,6 +866,16 @@ class Simulation:
         self.check()
 
     # ---- quick runs ----
+
+    @contextmanager
+    def outage(self, milliseconds: float) -> Iterator[None]:
+        """No node reaches the API server for so long, nor until the block ends."""
+        for node in self.nodes:
+            node.cut_off = True
+        self.run_quickly(milliseconds)
+        yield
+        for node in self.nodes:
+            node.cut_off = False
 
     def run_quickly(self, duration: float, without: tuple[Node, ...] = (), longest: float = 200) -> None:
         """Everything that nodes ask for is done at once, but for what their troubles do not allow.

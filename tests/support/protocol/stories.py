@@ -346,13 +346,9 @@ def hands_over_and_wants_again(owner: Node) -> None:
 
 def restore_after_an_outage(sim: Simulation, backup: Backup) -> None:
     """No node reaches the server for a lease."""
-    for node in sim.nodes:
-        node.cut_off = True
-    sim.run_quickly(D)
-    assert sim.answering(sim.vips[0]) == []
-    sim.api.restore(backup)
-    for node in sim.nodes:
-        node.cut_off = False
+    with sim.outage(D):
+        assert sim.answering(sim.vips[0]) == []
+        sim.api.restore(backup)
 
 
 SCENARIOS = [

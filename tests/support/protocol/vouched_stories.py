@@ -796,13 +796,9 @@ def backup_is_restored() -> None:
     sim.run_quickly(BOUND // 6)
     assert answering(sim) not in ([], [nodes[0].name])
 
-    for node in nodes:
-        node.cut_off = True
-    sim.run_quickly(BOUND)
-    assert answering(sim) == []
-    sim.api.restore(backup)
-    for node in nodes:
-        node.cut_off = False
+    with sim.outage(BOUND):
+        assert answering(sim) == []
+        sim.api.restore(backup)
     sim.run_quickly(BOUND)
     assert len(answering(sim)) == 1
     assert [node.incarnation for node in nodes] == [2] * len(nodes)

@@ -544,6 +544,15 @@ def test_an_agent_whose_heartbeat_is_older_than_what_it_wrote_ends():
     ends_at_once(bench)
 
 
+def test_an_agent_whose_renewal_has_a_lower_version_than_its_watch_has_shown_ends():
+    bench = an_owner()
+    bench.shown = "1000"
+
+    bench.pass_time(1)
+
+    ends_at_once(bench)
+
+
 def test_an_agent_whose_list_of_claims_has_an_older_one_than_it_has_seen_ends():
     bench = an_owner()
     goes_back(bench, VIP)
@@ -923,7 +932,7 @@ def test_a_node_answers_by_its_claims_as_long_as_its_fence_allows_without_an_api
     bench.held = (WriteHeartbeat, ReadHeartbeat)
     bench.pass_time(TIMES.renew_ns / S)
     (renewal, sent_ns), *_ = bench.waiting
-    bench.serve(bench.core.heartbeat_written(renewal, Outcome.UNKNOWN, None, sent_ns, bench.now))
+    bench.serve(bench.core.heartbeat_written(renewal, Outcome.UNKNOWN, None, "", sent_ns, bench.now))
     holder = bench.core.holder(VIP, bench.now)
     assert (holder.alive, holder.answers) == (False, True)
     assert not bench.core.holder(VIP, fence_ns).answers

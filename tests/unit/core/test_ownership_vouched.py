@@ -112,7 +112,7 @@ def test_no_term_is_sent_again_when_nobody_knows_what_came_of_it():
     bench.waiting.clear()
     bench.held = ()
 
-    bench.serve(bench.core.heartbeat_written(first, Outcome.UNKNOWN, None, bench.now, bench.now))
+    bench.serve(bench.core.heartbeat_written(first, Outcome.UNKNOWN, None, "", bench.now, bench.now))
     bench.pass_time(1)
 
     assert replace(named(bench), term="") == B
@@ -603,7 +603,7 @@ def test_after_a_renewal_of_which_nobody_knows_what_came_the_next_one_is_shown(o
 
     bench.waiting, bench.held = [], ()
     bench.did.clear()
-    bench.serve(bench.core.heartbeat_written(sent, outcome, None, sent_ns, bench.now))
+    bench.serve(bench.core.heartbeat_written(sent, outcome, None, "", sent_ns, bench.now))
     bench.pass_time(30)
 
     assert [renewal.quiet for renewal in bench.renewals()][:2] == [False, True]
@@ -906,7 +906,7 @@ def test_one_renewal_that_fails_does_not_forget_how_long_others_were_silent(a_no
     bench.pass_time(2.5)
     (sent,) = [effect for effect in bench.core.heartbeat.hurry(bench.now) if isinstance(effect, WriteHeartbeat)]
 
-    bench.serve(bench.core.heartbeat_written(sent, outcome, None, bench.now, bench.now))
+    bench.serve(bench.core.heartbeat_written(sent, outcome, None, "", bench.now, bench.now))
     bench.pass_time(0.6)
 
     assert not bench.core.peers.alive("b", bench.now)

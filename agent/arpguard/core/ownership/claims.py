@@ -9,15 +9,7 @@ from dataclasses import replace
 from arpguard.addresses import Address, MacAddress
 from arpguard.core.ownership.peers import Peers
 from arpguard.core.ownership.probing import TAKEN_NS
-from arpguard.core.ownership.records import (
-    Claim,
-    DeleteClaim,
-    Effect,
-    Outcome,
-    ReadClaim,
-    Version,
-    WriteClaim,
-)
+from arpguard.core.ownership.records import Claim, DeleteClaim, Effect, Outcome, ReadClaim, Version, WriteClaim
 from arpguard.core.ownership.stages import Cause, Confirming, Draining, Idle, Owned, Reading, Stage, after
 from arpguard.core.ownership.steps import LastSeen, Moment, Steps, VipState
 from arpguard.core.ownership.waiting import Waiting

@@ -228,9 +228,10 @@ class OwnHeartbeat:
 
     def suspect(self, shown: Heartbeat | None, now_ns: int) -> None:
         """A watch shows this node's heartbeat: when another program changed it, reads it at once."""
-        is_own = shown is not None and (shown.epoch, shown.instance) == (self.epoch, self._instance)
-        if is_own or (shown is not None and shown.version.is_older_than(self._version)):
-            return
+        if shown is not None:
+            is_own = (shown.epoch, shown.instance) == (self.epoch, self._instance)
+            if is_own or shown.version.is_older_than(self._version):
+                return
         if self._phase is _Phase.HELD:
             self._phase = _Phase.READING
             self._due_ns = now_ns

@@ -187,13 +187,18 @@ class Ownership:
         return []
 
     def heartbeat_written(
-        self, sent: WriteHeartbeat, outcome: Outcome, version: Version | None, sent_ns: int, now_ns: int
+        self, sent: WriteHeartbeat, outcome: Outcome, version: Version | None, shown: str, sent_ns: int, now_ns: int
     ) -> list[Effect]:
-        """What came of a renewal or a revocation that was sent at `sent_ns`."""
+        """What came of a renewal or a revocation that was sent at `sent_ns`.
+
+        `shown`: the resourceVersion up to which the watch of Leases had shown everything by then; "" for none.
+        """
         if sent.node != self._node:
             effects = self.peers.written(sent, outcome, version, sent_ns, now_ns)
             effects += self.revocations.changed(sent.node, now_ns)
             return effects + self._advance(self.claims.waiting.on(sent.node), now_ns)
+        if version is not None and version.is_older_than(Version(version.uid, shown)):
+            return self.start_over(now_ns)
         doubted: list[str] = []
         if outcome is Outcome.APPLIED:
             doubted = self.peers.silences.renewed(self.peers.times.duration_ns, sent_ns, now_ns)

@@ -33,7 +33,7 @@ EVENTS: dict[str, tuple[str, tuple[str, ...]]] = {
     "heartbeat_seen": ("heartbeat seen", ("of", "found")),
     "heartbeat_read": ("heartbeat read", ("of", "found", "sent_ns")),
     "heartbeat_read_failed": ("heartbeat not read", ("of",)),
-    "heartbeat_written": ("heartbeat answered", ("sent", "outcome", "version", "sent_ns")),
+    "heartbeat_written": ("heartbeat answered", ("sent", "outcome", "version", "shown", "sent_ns")),
     "term_read": ("term looked at", ("seen",)),
     "claim_seen": ("claim seen", ("vip", "found")),
     "claim_read": ("claim read", ("vip", "found", "sent_ns")),

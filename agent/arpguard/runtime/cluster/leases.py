@@ -270,9 +270,7 @@ class Leases:
             self._here.cluster.renewed(written.sent_ns)
 
         outcome, version, sent_ns = _outcome_of(written)
-        if own and version is not None and version.is_older_than(Version(version.uid, shown)):
-            self.do(self._ownership.start_over(boot_ns()))
-        self.do(self._ownership.heartbeat_written(effect, outcome, version, sent_ns, boot_ns()))
+        self.do(self._ownership.heartbeat_written(effect, outcome, version, shown, sent_ns, boot_ns()))
         self.wake(is_news=not effect.quiet or outcome is not Outcome.APPLIED)
 
     async def _read_heartbeat(self, effect: ReadHeartbeat) -> None:
