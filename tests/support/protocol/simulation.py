@@ -774,7 +774,8 @@ class Simulation:
         self.takes_line: Callable[[Line], None] | None = None  # of the trace
         if self.traced_by is not None:
             self.takes_line = self.traced_by({f"n{number}": rate for number, rate in enumerate(rates)})
-            self.api.journal, self.api.restored = self.journal, self.restored
+            self.api.journal = self.journal
+        self.api.restored = self.restored
         self.nodes: list[Node] = []
         for number, rate in enumerate(rates):
             self.nodes.append(Node(self, f"n{number}", rate))
@@ -791,7 +792,8 @@ class Simulation:
         self.record({"event": f"{kind} stored", of: str(name), "found": found})
 
     def restored(self, backup: Backup) -> None:
-        """That the API server's objects are those of a backup, as a line of the trace."""
+        """Tells the trace. Whoever saw that a node was bound starts over, and the node may begin that term again."""
+        self.seen_bound.clear()
         self.record(
             {"event": "backup restored", "objects": {str(name): plain(value) for name, value in backup.items()}}
         )

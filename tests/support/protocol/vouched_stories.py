@@ -804,6 +804,35 @@ def backup_is_restored() -> None:
     assert [node.incarnation for node in nodes] == [2] * len(nodes)
 
 
+def backup_of_an_earlier_term_is_restored() -> None:
+    """It is from before the node was bound in that term, which the node's next agent takes up where it was."""
+    sim, (owner, voucher) = a_vouched(naming=0)
+    sim.is_lost = grants
+    owner.name_voucher(voucher.name)
+    sim.run_quickly(R // 5)
+    backup = dict(sim.api.objects)
+    earlier = owner.kernel.term
+    assert earlier
+    sim.api.others_write(1000)
+
+    sim.is_lost = lambda _frame: False
+    sim.run_quickly(R)
+    voucher.unplugged = True
+    sim.run_quickly(R)
+    voucher.unplugged = False
+    owner.name_voucher(voucher.name)
+    sim.run_quickly(R)
+    assert owner.kernel.bound
+    assert owner.kernel.term != earlier
+
+    with sim.outage(BOUND):
+        sim.api.restore(backup)
+    owner.boot()
+    sim.run_quickly(BOUND)
+    assert answering(sim) == [owner.name]
+    assert (voucher.incarnation, owner.incarnation) == (2, 2)
+
+
 STORIES = [
     node_dies,
     node_dies_where_nobody_else_sends,
@@ -856,4 +885,5 @@ STORIES = [
     voucher_that_looked_early,
     voucher_in_another_epoch,
     backup_is_restored,
+    backup_of_an_earlier_term_is_restored,
 ]
