@@ -26,7 +26,7 @@ from support.netns.waiting import until
 from support.netns.wire import a_wire, claims
 from support.warming import cold
 
-pytestmark = [pytest.mark.netns, pytest.mark.bpf, cold]
+pytestmark = [pytest.mark.netns, pytest.mark.bpf]
 
 M = MacAddress.parse("02:00:00:00:00:01")
 OWNED, FOREIGN, FAR = address(50), address(51), IPv4Address("203.0.113.50")
@@ -376,6 +376,10 @@ def test_f23_agent_whose_boot_clock_is_not_the_kernels_is_refused(pair, tmp_path
     assert told[2] == ("ahead of" if offset_s > 0 else "behind")
 
 
+# ---- from here on, Python is started, not forked -----------------------------------------------------------------
+
+
+@cold
 def test_agent_that_is_told_to_end_while_it_loads_ends_in_good_order(pair, tmp_path):
     """As process 1 of a container, too, which hears of no signal that it has no handler for."""
     agent = AgentProcess(pair.node, tmp_path, tmp_path / "pins")

@@ -12,10 +12,9 @@ import pytest
 from support.lab.run import LIMIT_S, LabRun, kubernetes_run
 from support.lab.schedules import digest
 from support.netns.waiting import until
-from support.warming import cold
 from traces import check
 
-pytestmark = [pytest.mark.netns, pytest.mark.bpf, cold]
+pytestmark = [pytest.mark.netns, pytest.mark.bpf]
 
 CHAOS_S = 30
 SEED = int(os.environ.get("ARPGUARD_SEED") or random.randrange(1 << 32))

@@ -12,7 +12,7 @@ import pytest
 
 from arpguard_lab.warm import VARIABLE
 
-# What these start starts Python: how that begins is what they test, or that agents have seeds of hashes of their own.
+# What these start starts Python: how that begins is what they test. It lasts for the rest of the file.
 cold = pytest.mark.usefixtures("without_fork_server")
 
 
