@@ -22,7 +22,7 @@ SCRIPT = Path(__file__).parent / "guest.sh"
 _CHECKOUT = Path(__file__).parents[2]
 _NEEDED = ("busybox", "cpio", "depmod", "modprobe")
 _EARLY = ("virtio_pci", "9pnet_virtio", "9p", "overlay")
-_MEMORY_MB, _PROCESSORS = 3072, 2
+_MEMORY_MB = 3072
 _LOOK_S = 1.0
 _HOST = "trans=virtio,version=9p2000.L,msize=512000,cache=loose,ro"
 _INIT = f"""#!/bin/busybox sh
@@ -86,12 +86,13 @@ class Cable:
 class Machine:
     """Boots, runs one command, and is gone."""
 
-    def __init__(self, kernel: Kernel, shared: Path, cables: Sequence[Cable] = ()) -> None:
+    def __init__(self, kernel: Kernel, shared: Path, cables: Sequence[Cable] = (), processors: int = 2) -> None:
         """`shared`: a folder, the same inside and outside. The guest's ends of the cables, all from one namespace, are
         eth0, eth1 and so on."""
         self._kernel = kernel
         self._shared = shared
         self._cables = cables
+        self._processors = processors
 
     def run(
         self,
@@ -137,7 +138,7 @@ class Machine:
             # QEMU emulates all processors in one thread. With a thread for each, a guest's kernel panicked: one
             # processor hit the breakpoint that the kernel sets while it patches its code from another (QEMU 7.2).
             *(emulator.name, *emulator.words, "-accel", "tcg,thread=single"),
-            *("-smp", str(_PROCESSORS), "-m", str(_MEMORY_MB), "-nographic", "-no-reboot", "-nodefaults"),
+            *("-smp", str(self._processors), "-m", str(_MEMORY_MB), "-nographic", "-no-reboot", "-nodefaults"),
             *("-serial", "stdio", "-kernel", str(self._kernel.image), "-initrd", str(initramfs)),
             *("-append", f"console={emulator.console} quiet panic=-1"),
             *_share(self._kernel.root if is_foreign else Path("/"), "host", "readonly=on"),

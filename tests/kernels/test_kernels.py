@@ -62,7 +62,7 @@ def test_outcome_of_a_suite_is_what_its_report_says():
 class Guest:
     """In place of a machine: runs the commands here, where `python` is a shell script."""
 
-    def __init__(self, _kernel, shared, _cables):
+    def __init__(self, _kernel, shared, _cables, _processors):
         self.shared = shared
 
     def run(self, words, _environment, _timeout_s, meanwhile):
