@@ -10,6 +10,7 @@ TCX links go to the head of the list, so that another program's TC_ACT_OK does n
 """
 
 import errno
+import os
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -83,8 +84,9 @@ class Attacher:
         """Where links have clsact filters of any agent, by index and hook: nothing is pinned for these."""
         return await clsact.find_all()
 
-    def _pin(self, ifindex: int, hook: Hook) -> Path:
-        return self._links / f"{ifindex}-{hook.name.lower()}"
+    def _pin(self, ifindex: int, hook: Hook) -> str:
+        """No Path: pathlib would intern the name each time, and the interpreter's table of names would grow by 1 MB."""
+        return f"{self._links}/{ifindex}-{hook.name.lower()}"
 
     def _ensure_link(self, ifindex: int, hook: Hook, program: Fd) -> Attachment:
         if hook is not Hook.XDP and not self._use_tcx:
@@ -97,10 +99,10 @@ class Attacher:
         fresh = link is None
 
         if link is None:
-            path.unlink(missing_ok=True)
+            _unlink(path)
             self._links.mkdir(mode=0o700, parents=True, exist_ok=True)
             link = syscall.link_create(program, ifindex, _ATTACH_TYPE[hook], _LINK_FLAGS[hook])
-            syscall.obj_pin(link, str(path))
+            syscall.obj_pin(link, path)
         elif syscall.link_info(link).program_id != wanted:
             syscall.link_update(link, program)
 
@@ -132,31 +134,36 @@ async def runs_first(attachment: Attachment) -> bool:
 async def remove_guard(pin_dir: Path) -> None:
     """Detaches everything under a locked folder, and in this network namespace."""
     for pin in read_pins(pin_dir):
-        _release(pin.path)
+        _release(str(pin.path))
     await clsact.delete_all()
 
 
-def _release(path: Path) -> None:
+def _unlink(path: str) -> None:
+    with suppress(FileNotFoundError):
+        os.unlink(path)
+
+
+def _release(path: str) -> None:
     """Detaches at once, and unpins: the kernel lets go of a link that is only unpinned some time later."""
     try:
-        with syscall.obj_get(str(path)) as link:
+        with syscall.obj_get(path) as link:
             syscall.link_detach(link)
     except FileNotFoundError:
         return
     except OSError as error:
         if error.errno != errno.ENOLINK:  # its device is gone
             raise
-    path.unlink(missing_ok=True)
+    _unlink(path)
 
 
-def _alive(path: Path, ifindex: int, hook: Hook) -> Fd | None:
+def _alive(path: str, ifindex: int, hook: Hook) -> Fd | None:
     """The pinned link, if it is still on its device.
 
     A device that went leaves a link with ifindex 0 behind; and a device of another network namespace may have the
     same index, which shows in the list of programs of the one that is meant.
     """
     try:
-        link = syscall.obj_get(str(path))
+        link = syscall.obj_get(path)
     except FileNotFoundError:
         return None
     info = syscall.link_info(link)

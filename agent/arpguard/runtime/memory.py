@@ -24,6 +24,8 @@ _M_ARENA_MAX = -8
 _LARGE = 128 * 1024  # bytes: what glibc begins with
 _MADV_DONTNEED = 4  # asm-generic/mman-common.h
 
+_SMAPS = Path("/proc/self/smaps")
+
 _libc = ctypes.CDLL(None)
 _libc_locked = ctypes.PyDLL(None)  # its calls keep Python's lock, which a busy thread gives back only after 5 ms
 
@@ -68,7 +70,7 @@ class GivingBack:
         loader's writes could be lost.
         """
         with suppress(OSError):
-            found = unwritten(Path("/proc/self/smaps").read_text(encoding="utf-8", errors="replace"))
+            found = unwritten(_SMAPS.read_text(encoding="utf-8", errors="replace"))
             for start, end, _ in found & self._seen:
                 address, size = int(start, 16), int(end, 16) - int(start, 16)
                 _libc_locked.madvise(ctypes.c_void_p(address), ctypes.c_size_t(size), _MADV_DONTNEED)
