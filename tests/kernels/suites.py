@@ -18,11 +18,11 @@ _GUEST_S = 4 * 3600.0
 # An emulated processor needs about ten times as long, and here and there others want the real one.
 _SLOWNESS = 20
 _PYTEST = "-q -p no:cacheprovider -o junit_family=xunit1 -o timeout=3000 -o faulthandler_timeout=0"
-# Of the table, only tc, which older kernels differ in, and only the node's own mode. A second processor would be emulated
-# in the same thread, where each waits for the other.
+# Of the table, only tc, which older kernels differ in, and only the node's own mode.
 _SHORT = ("-k", "'not observe and not XDP and not entry_enforces'")
 _NEEDED = ("ipvsadm", "ethtool", "tc", "teamd")
-_PROCESSORS = {False: 2, True: 1}  # of a run that is short or not
+# Of a short run, or not: a second one would be emulated in the same thread, where each waits for the other.
+_PROCESSORS = {True: 1, False: 2}
 QUEUES = 4
 
 
