@@ -22,7 +22,7 @@ SCRIPT = Path(__file__).parent / "guest.sh"
 _CHECKOUT = Path(__file__).parents[2]
 _NEEDED = ("busybox", "cpio", "depmod", "modprobe")
 _EARLY = ("virtio_pci", "9pnet_virtio", "9p", "overlay")
-_MEMORY_MB = 3072
+_MEMORY_MB, PROCESSORS = 3072, 2
 _LOOK_S = 1.0
 _HOST = "trans=virtio,version=9p2000.L,msize=512000,cache=loose,ro"
 _INIT = f"""#!/bin/busybox sh
@@ -86,7 +86,9 @@ class Cable:
 class Machine:
     """Boots, runs one command, and is gone."""
 
-    def __init__(self, kernel: Kernel, shared: Path, cables: Sequence[Cable] = (), processors: int = 2) -> None:
+    def __init__(
+        self, kernel: Kernel, shared: Path, cables: Sequence[Cable] = (), processors: int = PROCESSORS
+    ) -> None:
         """`shared`: a folder, the same inside and outside. The guest's ends of the cables, all from one namespace, are
         eth0, eth1 and so on."""
         self._kernel = kernel

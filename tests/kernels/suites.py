@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from arpguard_lab.netns import Netns
-from kernels.machine import Cable, Machine
+from kernels.machine import PROCESSORS, Cable, Machine
 from kernels.packages import Kernel
 
 _TESTS = Path(__file__).parents[1]
@@ -21,8 +21,8 @@ _PYTEST = "-q -p no:cacheprovider -o junit_family=xunit1 -o timeout=3000 -o faul
 # Of the table, only tc, which older kernels differ in, and only the node's own mode.
 _SHORT = ("-k", "'not observe and not XDP and not entry_enforces'")
 _NEEDED = ("ipvsadm", "ethtool", "tc", "teamd")
-# Of a short run, or not: a second one would be emulated in the same thread, where each waits for the other.
-_PROCESSORS = {True: 1, False: 2}
+# A second one would be emulated in the same thread, where each waits for the other.
+_SHORT_PROCESSORS = 1
 QUEUES = 4
 
 
@@ -158,7 +158,9 @@ def run(
     gone = ""
     with _nics() if not kernel.is_foreign else nullcontext([]) as nics:
         try:
-            Machine(kernel, shared, nics, _PROCESSORS[short]).run(["sh", script], environment, _GUEST_S, look)
+            Machine(kernel, shared, nics, _SHORT_PROCESSORS if short else PROCESSORS).run(
+                ["sh", script], environment, _GUEST_S, look
+            )
         except RuntimeError as error:
             gone = str(error)
     look()

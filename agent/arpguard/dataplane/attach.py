@@ -10,7 +10,6 @@ TCX links go to the head of the list, so that another program's TC_ACT_OK does n
 """
 
 import errno
-import os
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -99,7 +98,7 @@ class Attacher:
         fresh = link is None
 
         if link is None:
-            _unlink(path)
+            Path(path).unlink(missing_ok=True)
             self._links.mkdir(mode=0o700, parents=True, exist_ok=True)
             link = syscall.link_create(program, ifindex, _ATTACH_TYPE[hook], _LINK_FLAGS[hook])
             syscall.obj_pin(link, path)
@@ -138,11 +137,6 @@ async def remove_guard(pin_dir: Path) -> None:
     await clsact.delete_all()
 
 
-def _unlink(path: str) -> None:
-    with suppress(FileNotFoundError):
-        os.unlink(path)
-
-
 def _release(path: str) -> None:
     """Detaches at once, and unpins: the kernel lets go of a link that is only unpinned some time later."""
     try:
@@ -153,7 +147,7 @@ def _release(path: str) -> None:
     except OSError as error:
         if error.errno != errno.ENOLINK:  # its device is gone
             raise
-    _unlink(path)
+    Path(path).unlink(missing_ok=True)
 
 
 def _alive(path: str, ifindex: int, hook: Hook) -> Fd | None:

@@ -24,7 +24,7 @@ _M_ARENA_MAX = -8
 _LARGE = 128 * 1024  # bytes: what glibc begins with
 _MADV_DONTNEED = 4  # asm-generic/mman-common.h
 
-_SMAPS = Path("/proc/self/smaps")
+_SMAPS = Path("/proc/self/smaps")  # kept: pathlib interns the parts of each new one
 
 _libc = ctypes.CDLL(None)
 _libc_locked = ctypes.PyDLL(None)  # its calls keep Python's lock, which a busy thread gives back only after 5 ms
