@@ -3,7 +3,6 @@
 The seed is printed; ARPGUARD_SEED=N repeats a run. ARPGUARD_RUNS=500, as in `make fuzz`, has more calls.
 """
 
-import os
 import random
 import re
 import signal
@@ -27,14 +26,13 @@ from api.conftest import OWNED
 from arpguard.model import EntryKey, VipEntry
 from arpguard.v1 import agent_pb2 as pb
 from arpguard.verdict import Kind
+from support.chance import RUNS, SEED
 from support.netns.agents import pid_of
 from support.netns.waiting import until
 from support.processes import descriptors, resident_kib
 
 pytestmark = [pytest.mark.bpf, pytest.mark.netns]
 
-SEED = int(os.environ.get("ARPGUARD_SEED") or random.randrange(1 << 32))
-RUNS = int(os.environ.get("ARPGUARD_RUNS", "60"))
 CALLS = min(20 * RUNS, 3000)  # what grpcio itself leaks is another test's affair
 MOST_KIB = 8192
 AT_ONCE = 8  # an audit waits for answers

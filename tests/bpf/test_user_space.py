@@ -6,12 +6,13 @@ import pytest
 
 from arpguard.clock import boot_ns
 from arpguard.verdict import Hook, Kind
+from support.chance import SEED
 from support.frames import random_arp, random_nd
 from support.frames.builders import VIP, an_arp_request, an_entry
 from support.frames.nd_builders import VIP6, a_control6, an_entry6, an_na, an_ns
 from support.frames.random_nd import random_maps, stimuli_for
 from support.frames.vouch_builders import TERM
-from support.programs.agreement import SEED, compare
+from support.programs.agreement import compare
 from support.programs.compiling import BPF
 from support.programs.edges import (
     COSTS,

@@ -5,8 +5,6 @@ have been in. Exit code 1 when any case failed; at most MAX_BYTES of memory may 
 """
 
 import argparse
-import os
-import random
 import re
 import resource
 import sys
@@ -19,6 +17,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from fuzz.config_cases import ConfigFuzzer, ConfigJudge
 from fuzz.object_cases import ObjectFuzzer, ObjectJudge
+from support.chance import SEED
 
 MAX_BYTES = 1 << 30
 MAX_TOLD = 5
@@ -52,8 +51,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--configs", type=int, default=0)
     parser.add_argument("--objects", type=int, default=0)
-    given = os.environ.get("ARPGUARD_SEED")
-    parser.add_argument("--seed", type=int, default=int(given) if given else random.SystemRandom().getrandbits(32))
+    parser.add_argument("--seed", type=int, default=SEED)
     options = parser.parse_args()
     resource.setrlimit(resource.RLIMIT_AS, (MAX_BYTES, MAX_BYTES))
     failed = run(

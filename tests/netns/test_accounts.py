@@ -1,6 +1,6 @@
 """What the agent says it did adds up with what was on the wire: to the frame, after thousands of requests.
 
-`make fuzz` sends 200,000, and `make test` 60,000.
+`make fuzz` sends 200,000, and `make test` 20,000.
 Every VIP is on lo, so that the kernel answers whatever passes. Requests come in batches, from one CPU after the other.
 """
 
@@ -26,13 +26,14 @@ from arpguard.verdict import Reason
 from arpguard.wire.arp import build_request
 from arpguard.wire.ethernet import ETHERTYPE_ARP
 from arpguard_lab.topology import AgentProcess
+from support.chance import RUNS
 from support.netns.agents import said
 from support.netns.cable import Pair, a_pair, address
 from support.netns.waiting import until
 
 pytestmark = [pytest.mark.netns, pytest.mark.bpf]
 
-SEED, FRAMES = 826, min(1000 * int(os.environ.get("ARPGUARD_RUNS", "60")), 200_000)
+SEED, FRAMES = 826, min(1000 * RUNS, 200_000)
 BATCH = 200  # brings at most two events a frame: no reader's queue (1024) is full before all have caught up
 AT_A_TIME = 20  # VIPs in a batch, so that most events are held back: the agent reads a thousand in a second
 ANNOUNCED, FRAMES_ANNOUNCED = 3, 6  # an announcement is sent in two forms

@@ -1,14 +1,13 @@
 """`arpguard lab --kubernetes` with random faults: they break no promise, and no rule by what all agents wrote down."""
 
 import json
-import os
-import random
 import re
 import signal
 from pathlib import Path
 
 import pytest
 
+from support.chance import SEED
 from support.lab.run import LIMIT_S, LabRun, kubernetes_run
 from support.lab.schedules import digest
 from support.netns.waiting import until
@@ -17,7 +16,6 @@ from traces import check
 pytestmark = [pytest.mark.netns, pytest.mark.bpf]
 
 CHAOS_S = 30
-SEED = int(os.environ.get("ARPGUARD_SEED") or random.randrange(1 << 32))
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["alone", "vouching"])

@@ -1,6 +1,5 @@
 """Claims of nodes: a VIP that moves is never called a split brain, and a second node that speaks always is."""
 
-import os
 from bisect import bisect_right
 from ipaddress import ip_address
 
@@ -15,8 +14,8 @@ from arpguard.core.decisions import Report
 from arpguard.model import Decision, EntryKey
 from arpguard.units import NS_PER_MS, NS_PER_S
 from arpguard.verdict import Hook, Kind, Mode, Reason, Verdict
+from support.chance import RUNS
 
-RUNS = int(os.environ.get("ARPGUARD_RUNS", "60"))
 VIP = ip_address("192.0.2.50")
 ME, NODES = "n0", ["n0", "n1", "n2"]
 LATE_NS = 50 * NS_PER_MS  # what a node sent before it handed over may be heard so much later

@@ -1,6 +1,5 @@
 """Elections: everybody comes to the same, VIPs move as little as can be, and moving ends."""
 
-import os
 import random
 from collections import Counter
 from dataclasses import replace
@@ -15,10 +14,9 @@ from arpguard.core.members import Member, Pools
 from arpguard.core.rendezvous import fingerprint
 from arpguard.model import Owner, OwnerKind, Vip
 from arpguard.units import NS_PER_MS, NS_PER_S
+from support.chance import RUNS, SEED
 from support.protocol.elections import wishes_of
 
-SEED = int(os.environ.get("ARPGUARD_SEED") or random.SystemRandom().getrandbits(32))
-RUNS = int(os.environ.get("ARPGUARD_RUNS", "60"))
 LAN = ip_network("10.0.0.0/16")
 BASE = ip_address("10.0.0.0")
 STEP_NS = 100 * NS_PER_MS

@@ -1,15 +1,12 @@
 """At most one answers, however the steps fall; and when all is well again, exactly one does."""
 
-import os
-import random
-
 import pytest
 
 from properties.walks import RandomWalk, TroubledWalk
+from support.chance import RUNS, SEED
 from support.protocol.simulation import BrokenRuleError
 
-SEED = int(os.environ.get("ARPGUARD_SEED") or random.SystemRandom().getrandbits(32))
-RUNS, STEPS = int(os.environ.get("ARPGUARD_RUNS", "60")), 3000
+STEPS = 3000
 RATES = (1.0, 1.18, 0.82)  # of the nodes' clocks: nearly what the margin allows for
 
 

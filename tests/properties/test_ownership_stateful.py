@@ -12,9 +12,9 @@ from hypothesis.stateful import run_state_machine_as_test
 from properties.broken_rules import RULES
 from properties.finds import FINDS
 from properties.machine import Cluster, bounded
+from support.chance import RUNS
 from support.protocol.simulation import BrokenRuleError
 
-RUNS = int(os.environ.get("ARPGUARD_RUNS", "60"))
 BROKEN = {rule.name: rule for rule in RULES}
 # Those that few examples are enough for. The others take minutes, or are told by a scenario alone.
 SOON_FOUND = [

@@ -1,6 +1,5 @@
 """What `Sourcing` remembers makes it quick, and nothing else: it says what one says that was never asked before."""
 
-import os
 import random
 from dataclasses import dataclass, field, replace
 from ipaddress import ip_address, ip_network
@@ -12,9 +11,9 @@ from arpguard.core.admission import Avoided
 from arpguard.core.cluster import EndpointSlice, Node, Service
 from arpguard.core.sourcing import Sourcing
 from arpguard.model import Owner, OwnerKind, Vip
+from support.chance import RUNS, SEED
 
-SEED = int(os.environ.get("ARPGUARD_SEED") or random.SystemRandom().getrandbits(32))
-RUNS, STEPS = int(os.environ.get("ARPGUARD_RUNS", "60")), 40
+STEPS = 40
 INSIDE = [ip_address(f"{network}{n}") for n in range(1, 6) for network in ("192.0.2.", "2001:db8::")]
 ADDRESSES = [*INSIDE, ip_address("203.0.113.1"), ip_address("2001:db8:1::1")]
 NETWORKS = ip_network("192.0.2.0/24"), ip_network("2001:db8::/64")

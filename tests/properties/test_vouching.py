@@ -1,21 +1,18 @@
 """With vouching at most one answers, too, however the steps fall; and when all is well again, exactly one does.
 
-ARPGUARD_RUNS=1000 has more walks than those of every day, and ARPGUARD_SEED=1 others.
+ARPGUARD_RUNS=1000 has more walks than those of every day.
 """
-
-import os
-import random
 
 import pytest
 
 from properties.vouched_walks import VouchedWalk
+from support.chance import RUNS, SEED
 from support.protocol.simulation import BrokenRuleError
 
-SEED = int(os.environ.get("ARPGUARD_SEED") or random.SystemRandom().getrandbits(32))
-RUNS, STEPS = int(os.environ.get("ARPGUARD_RUNS", "60")) // 5, 60
+STEPS = 60
 
 
-@pytest.mark.parametrize("run", range(RUNS))
+@pytest.mark.parametrize("run", range(RUNS // 5))
 def test_never_two_answer_and_one_does_in_the_end(run):
     walk = VouchedWalk(SEED + run)
     try:

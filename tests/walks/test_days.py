@@ -3,18 +3,15 @@
 ARPGUARD_SEED=1 has other days, and `make walks` more of them.
 """
 
-import os
-import random
-
 import pytest
 
 from properties.broken_rules import RULES
 from properties.vouched_rules import RULES as VOUCHED_RULES
+from support.chance import SEED
 from walks import run
 from walks.days import Beginning, Step, a_life, beginning, live, play, shortened
 from walks.shrinking import Shrinking
 
-SEED = int(os.environ.get("ARPGUARD_SEED") or random.SystemRandom().getrandbits(32))
 FOUND_WITHIN = 10  # days
 TRIES = 25
 

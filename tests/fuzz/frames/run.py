@@ -17,7 +17,7 @@ from flood import Flood  # noqa: E402
 from guided import Guided, Reader, lacking, replay  # noqa: E402
 
 from arpguard.dataplane.build import read_build  # noqa: E402
-from support.programs.agreement import SEED  # noqa: E402
+from support.chance import SEED  # noqa: E402
 from support.programs.compiling import BPF  # noqa: E402
 from support.programs.prog_run import Plane, a_plane  # noqa: E402
 from support.programs.user_space import UserPlane  # noqa: E402

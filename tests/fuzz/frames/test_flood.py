@@ -4,7 +4,7 @@ import pytest
 from flood import Flood, FloodError
 
 from arpguard.dataplane.build import read_build
-from support.programs.agreement import SEED
+from support.chance import SEED
 from support.programs.judging import faulty_source
 from support.programs.prog_run import a_plane
 

@@ -3,7 +3,7 @@
 import pytest
 from guided import Guided, GuidedError, Reader, lacking, replay
 
-from support.programs.agreement import SEED
+from support.chance import SEED
 from support.programs.compiling import BPF
 from support.programs.judging import faulty_source
 from support.programs.user_space import UserPlane

@@ -3,7 +3,6 @@
 The seed is printed with every failure; ARPGUARD_SEED repeats a run.
 """
 
-import os
 import random
 import struct
 from collections import Counter
@@ -17,6 +16,7 @@ from arpguard.dataplane.explain import Trial
 from arpguard.model import ALL_IPV4, EntryKey, Grants, LinkTerm, NodeControl, RangeKey, VipEntry
 from arpguard.verdict import VIP_KINDS, Hook, Kind, Mode, Reason, Vouched
 from reference import Response, Situation, respond_egress, respond_ingress
+from support.chance import RUNS, SEED
 from support.frames import random_vouching
 from support.frames.builders import EPOCH, GUARD, HOUR_NS, OWNER, PRIMARY_IP, patched
 from support.frames.nd_builders import PRIMARY_IP6
@@ -35,9 +35,7 @@ from support.programs.prog_run import (
     hexdump,
 )
 
-SEED = int(os.environ.get("ARPGUARD_SEED") or random.SystemRandom().getrandbits(32))
-# At each of the three hooks: 45,000 frames in all; `make fuzz` has five times as many.
-BATCHES, FRAMES_PER_BATCH = int(os.environ.get("ARPGUARD_RUNS", "100")), 150
+FRAMES_PER_BATCH = 150
 VOUCHING_PER_BATCH = 15  # and so many of vouching among them
 
 VIRTUAL_MAC = MacAddress.parse("00:00:5e:00:01:07")
@@ -108,7 +106,7 @@ def compare(
     hook: Hook,
     maps: Callable[[random.Random, int], Maps],
     stimulus: Callable[[random.Random], bytes],
-    batches: int = BATCHES,
+    batches: int = RUNS,
 ) -> Tallies:
     """Runs frames through the program of a hook, its twin and the model; each batch of them with other maps."""
     rng = random.Random(f"{SEED} {hook.name}")
