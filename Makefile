@@ -149,6 +149,7 @@ mutate: apt-dev .venv/.dev
 	$(BIN)/python tests/mutation/ownership.py $(MUTATE)
 	$(BIN)/python tests/mutation/decide.py
 	$(BIN)/python tests/mutation/decide.py vouch.h
+	ARPGUARD_EVERY=1 $(BIN)/python -m pytest -q tests/bpf/test_mutants.py
 
 CHAOS := 600
 TRACES := .cache/chaos

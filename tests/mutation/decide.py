@@ -12,6 +12,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -19,7 +20,7 @@ sys.path[:0] = [str(ROOT / "agent"), str(ROOT / "tests")]
 
 from mutation.cmutants import Mutant, mutants_of  # noqa: E402
 from support.programs.compiling import BPF  # noqa: E402
-from support.programs.judging import Bench, judged  # noqa: E402
+from support.programs.judging import Bench, first_quick_difference, judged  # noqa: E402
 from support.programs.user_space import FOLDER, build, flags  # noqa: E402
 
 LEAST = 97
@@ -50,18 +51,23 @@ class Judge:
     def __init__(self, folder: Path, name: str) -> None:
         self._folder, self._name = folder, name
         self._bench = Bench(folder)
-        self._code = self._optimized(BPF)
 
     def verdict(self, mutant: Mutant) -> str:
         try:
             with self._bench.plane(self._name, mutant.text) as plane:
-                if judged(plane) is not None:
+                if judged(plane, first_quick_difference) is not None:
                     return KILLED
                 if self._optimized(self._bench.source) == self._code:
                     return SAME
+                if judged(plane) is not None:
+                    return KILLED
         except RuntimeError:
             return NOT_COMPILED
         return EXCUSED if (mutant.what, line_of(self._name, mutant)) in EQUIVALENT else SURVIVED
+
+    @cached_property
+    def _code(self) -> bytes:
+        return self._optimized(BPF)
 
     def _optimized(self, source: Path) -> bytes:
         """The code that the compiler makes of it: mutants of which it makes the same are no faults."""
