@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cache
 from ipaddress import IPv4Address
 from pathlib import Path
 
@@ -78,6 +79,7 @@ def a_namespace(name: str) -> Iterator[Netns]:
         netns.remove()
 
 
+@cache
 def a_changed_build(head: str, max_entries: int) -> Build:
     """The programs with a line put before their source."""
     with tempfile.TemporaryDirectory(prefix="arpguard-bench-") as folder:

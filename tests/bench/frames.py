@@ -248,7 +248,7 @@ def row_of(watch: Stopwatch, case: Case, suffix: str = "") -> Row:
 
 def measure(*, quick: bool) -> Section:
     """The section."""
-    repeat, count = (50_000, 3) if quick else (1_000_000, 5)
+    repeat, count = (10_000, 3) if quick else (1_000_000, 5)
     section = Section(TITLE)
     with ExitStack() as stack:
         pin_dir = stack.enter_context(a_pin_dir("frames"))
