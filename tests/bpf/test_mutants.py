@@ -4,6 +4,7 @@ They are judged in user space, and two of them in the kernel, too, where a build
 of three; `make mutate` judges all (ARPGUARD_EVERY=1), and puts in many more, and not by hand.
 """
 
+import gc
 import os
 
 import pytest
@@ -176,6 +177,23 @@ def test_program_without_a_fault_is_not_noticed(bench):
     unchanged = (BPF / "decide.h").read_text()
     with bench.plane("decide.h", unchanged) as faultless:
         assert judged(faultless, first_quick_difference) is None
+
+
+class _Waiting:
+    """Waits for ever when it is collected, as what others left may do in a process that was forked."""
+
+    def __init__(self) -> None:
+        self._itself, self._pid = self, os.getpid()
+
+    def __del__(self) -> None:
+        while os.getpid() != self._pid:
+            pass
+
+
+def test_what_is_left_of_other_tests_is_not_taken_for_a_fault(bench):
+    _Waiting()
+    with bench.plane("decide.h", (BPF / "decide.h").read_text()) as faultless:
+        assert judged(faultless, lambda _: gc.collect() and None) is None
 
 
 @pytest.mark.bpf

@@ -1,5 +1,6 @@
 """Whether programs in user space differ from the verdict table or the model: what a fault in their source must do."""
 
+import gc
 import os
 import shutil
 import signal
@@ -65,6 +66,7 @@ def judged(plane: UserPlane, judge: Callable[[UserPlane], str | None] = first_di
     read, write = os.pipe()
     pid = os.fork()
     if pid == 0:
+        gc.freeze()  # to close what other tests left to the collector may mean to wait for a thread that is not here
         signal.signal(signal.SIGPROF, signal.SIG_DFL)
         signal.setitimer(signal.ITIMER_PROF, LONGEST_S)  # of CPU: a machine that others use is no endless loop
         try:
