@@ -46,7 +46,7 @@ from support.programs.prog_run import INGRESS, hexdump
 pytestmark = [pytest.mark.netns, pytest.mark.bpf]
 
 SEED = int(os.environ.get("ARPGUARD_SEED", "4861"))
-COUNT = 10_000 * int(os.environ.get("ARPGUARD_TIMES", "1"))
+COUNT = 4_000 * int(os.environ.get("ARPGUARD_TIMES", "1"))
 BATCH = 50
 
 MARK = address(1)  # the node's own IPv4 address, which it always answers for
