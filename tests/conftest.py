@@ -144,6 +144,14 @@ def without_fork_server() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="module")
+def without_authorities() -> Iterator[None]:
+    """A client reads the certificates of all that the system trusts, in 50 ms; no server of a test has one of theirs."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SSL_CERT_FILE", os.devnull)
+        yield
+
+
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> _Scheduling:
     return _Scheduling(config, log)
 

@@ -8,6 +8,11 @@ from support.kube.agent_side import Scene, Segment
 from support.kube.plain_http import Api
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _trusting_nobody(without_authorities):
+    pass
+
+
 @pytest.fixture
 def server():
     with running() as embedded:

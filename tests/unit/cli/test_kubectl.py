@@ -30,6 +30,8 @@ from support.kube.plain_http import MERGE, Api
 from support.netns.waiting import until
 from support.terminal import Terminal
 
+pytestmark = pytest.mark.usefixtures("without_authorities")
+
 HOME = "arpguard"
 NODES = ("node-1", "node-2", "node-3")
 NOT_FOUND = (1, "ADDRESS: 192.0.2.10: not guarded on any link of node-2")
