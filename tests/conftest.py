@@ -23,6 +23,7 @@ from arpguard_build.errors import BuildError
 from arpguard_build.headers import find_headers
 from arpguard_lab.warm import VARIABLE
 from support.netns.foreign import lacks_tcx
+from support.netns.waiting import SLOWNESS
 from support.required import REQUIRED
 from support.warming import a_fork_server
 
@@ -131,8 +132,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_cmdline_main(config: pytest.Config) -> Iterator[None]:
-    """Files that run side by side share a fork server. coverage.py cannot follow what is forked."""
-    is_alone = not config.getoption("numprocesses") or "COVERAGE_PROCESS_CONFIG" in os.environ
+    """Files that run side by side, or slowly, share a fork server. coverage.py cannot follow what is forked."""
+    is_alone = not (config.getoption("numprocesses") or SLOWNESS > 1) or "COVERAGE_PROCESS_CONFIG" in os.environ
     with nullcontext() if is_alone else a_fork_server():
         return (yield)
 
@@ -146,7 +147,7 @@ def without_fork_server() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def without_authorities() -> Iterator[None]:
-    """A client reads the certificates of all that the system trusts, in 50 ms; no server of a test has one of theirs."""
+    """Each client reads all certificates that the system trusts, in 50 ms; no server of a test has one of those."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SSL_CERT_FILE", os.devnull)
         yield

@@ -103,8 +103,11 @@ def missing() -> str | None:
 
 
 def suites_of(kernel: Kernel, *, short: bool) -> list[Suite]:
-    """What runs on a kernel."""
-    return [each for each in SUITES if (each.short or not short) and (each.arm64 or not kernel.is_foreign)]
+    """What runs on a kernel; all that is short as one suite, because pytest needs half a minute there to start."""
+    found = [each for each in SUITES if (each.short or not short) and (each.arm64 or not kernel.is_foreign)]
+    if not short:
+        return found
+    return [Suite("; ".join(each.name for each in found), tuple(file for each in found for file in each.files))]
 
 
 @contextmanager
