@@ -427,7 +427,7 @@ def test_vip_returns_to_the_announcer_that_goes_on_and_stays_there():
     """A speaker that began alone has found the others, and has ceased."""
     nodes = Speaking("n1")
     assert nodes.run(0.4).count(None) <= 10
-    assert set(nodes.run(200)) == {"n1"}
+    assert set(nodes.run(100)) == {"n1"}
 
 
 def test_vip_is_not_moved_where_the_announcer_named_last_answers():
@@ -449,7 +449,7 @@ def test_announcer_that_answers_late_is_followed_again_where_the_other_node_is_g
     assert nodes.agents["n3"].node == "n1"
     nodes.announcing = "n2"
     assert "n2" in nodes.run(3)
-    assert set(nodes.run(200)) == {"n2"}
+    assert set(nodes.run(100)) == {"n2"}
 
 
 # Several agents
