@@ -233,8 +233,11 @@ def test_a_number_of_nodes_that_makes_no_sense_exits_2(begin, nodes):
     assert run.process.returncode == 2
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda number: number.name)
-@pytest.mark.parametrize("send", [os.kill, os.killpg], ids=["itself", "its group"])
+@pytest.mark.parametrize(
+    ("number", "send"),
+    [(signal.SIGINT, os.killpg), (signal.SIGTERM, os.kill), (signal.SIGHUP, os.killpg)],
+    ids=["Ctrl-C", "kill", "terminal closed"],
+)
 def test_a_lab_that_is_stopped_in_the_middle_leaves_nothing_behind(begin, number, send):
     """A terminal signals the lab's whole process group when the user presses Ctrl-C or closes it."""
     run = begin("--scenario", "observe", "--scenario", "flux")
