@@ -132,7 +132,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_cmdline_main(config: pytest.Config) -> Iterator[None]:
-    """Files that run side by side, or slowly, share a fork server. coverage.py cannot follow what is forked."""
+    """Files that run side by side, or on a slow machine, share a fork server, which coverage.py cannot follow."""
     is_alone = not (config.getoption("numprocesses") or SLOWNESS > 1) or "COVERAGE_PROCESS_CONFIG" in os.environ
     with nullcontext() if is_alone else a_fork_server():
         return (yield)
