@@ -15,7 +15,7 @@ from traces import check
 
 pytestmark = [pytest.mark.netns, pytest.mark.bpf]
 
-CHAOS_S = 30
+CHAOS_S = 20
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["alone", "vouching"])

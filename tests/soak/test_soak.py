@@ -12,7 +12,7 @@ sys.path.insert(0, str(FOLDER))
 
 import record  # noqa: E402
 
-SECONDS = 60
+SECONDS = 40
 
 
 def a_series(value, count=100, name="rss_mb"):
