@@ -98,7 +98,7 @@ _GROUPS = {
 _CLUSTERS = tuple(_GROUPS)
 _FIRST = (*_CLUSTERS, "tests/kube/", "tests/netns/")
 # Files that would be the last to end, so that one processor has nothing to do: workers share them.
-_PARTS = {"tests/bpf/test_mutants.py": 2, "tests/model/test_model.py": 3}
+_PARTS = {"tests/bpf/test_mutants.py": 2, "tests/model/test_model.py": 3, "tests/properties/test_traces.py": 3}
 # What waits for agents and the wire may be late on a machine that others use too; `--reruns-late` (CI's) is for that
 # alone. Two answers stay two answers, and what tries many cases (a SEED, or Hypothesis's) has found something.
 _IN_TIME = ("tests/netns/", "tests/kube/", "tests/api/", "tests/deploy/")
