@@ -33,7 +33,7 @@ from support.processes import descriptors, resident_kib
 
 pytestmark = [pytest.mark.bpf, pytest.mark.netns]
 
-CALLS = min(20 * RUNS, 3000)  # what grpcio itself leaks is another test's affair
+CALLS = min(60 * RUNS, 3000)  # what grpcio itself leaks is another test's affair
 MOST_KIB = 8192
 AT_ONCE = 8  # an audit waits for answers
 STREAM_S = 0.2  # then the test ends a stream that the agent accepted
