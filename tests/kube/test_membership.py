@@ -558,6 +558,7 @@ async def test_claims_that_are_refused_are_not_tried_in_a_loop(one, caplog):
         await _owns(side, A)
         one.fault(NODE, fail=-1, code=500)
         one.publish("more", [B, C])
+        await until(lambda: _lines(caplog, "lease: cannot renew"), 10)
         began = one.count(NODE)
         await _while(2.0)
 
