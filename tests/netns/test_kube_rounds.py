@@ -15,7 +15,7 @@ from traces import check
 
 pytestmark = [pytest.mark.netns, pytest.mark.bpf]
 
-CHAOS_S = 20
+CHAOS_S = 30  # in 20, vouching meets no node that is bound yet
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["alone", "vouching"])
