@@ -11,8 +11,8 @@
 #   make model   check the claim protocol and vouching, the next one, with Spin: every rule kept, and broken in turn
 #   make fuzz    libFuzzer on the programs in user space for 10 minutes (FUZZ=seconds), and 10 million mutated frames
 #                (FRAMES=n) through those in the kernel; the model has to agree. Then 100,000 (CASES=n) configurations
-#                and as many objects of Kubernetes, read in a process whose memory is limited. Then 25 times (RUNS=500)
-#                the random frames, walks and requests of `make test`
+#                and as many objects of Kubernetes, read in a process whose memory is limited. Then many more (RUNS=500)
+#                of the random frames, walks and requests of `make test`
 #   make mutate  break core/ownership, bpf/decide.h and bpf/vouch.h in small ways, and count what their tests notice:
 #                an hour
 #   make chaos   random faults for 10 minutes (CHAOS=seconds, SEED=number, VOUCHING=1), judged on the wire, and by the

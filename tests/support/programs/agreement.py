@@ -35,8 +35,8 @@ from support.programs.prog_run import (
     hexdump,
 )
 
-# Enough for the rarest reason, which has about one frame of a thousand.
-BATCHES, FRAMES_PER_BATCH = 4 * RUNS, 150
+# Fewer would not surely have the rarest reason, which has about one frame of a thousand.
+BATCHES, FRAMES_PER_BATCH = max(100, RUNS), 150
 VOUCHING_PER_BATCH = 15  # and so many of vouching among them
 
 VIRTUAL_MAC = MacAddress.parse("00:00:5e:00:01:07")
