@@ -1,6 +1,7 @@
 # Every target installs what it needs from a bare Debian or Ubuntu (as root), and is quick when it is all there.
 #   make lab     show the problem and the cure on this machine
-#   make test    run the tests
+#   make test    run the tests, but for those that search for faults
+#   make searches  these: short forms of model, mutate, fuzz, chaos, walks, soak and bench, which are below
 #   make tools   build the programs that tests need; `make test` does it, too
 #   make fresh   both of that in a root that has Debian's minbase, git and make alone, and no skip that a package would
 #                cure; before a release. TESTS=tests/unit and the like narrows it, SUITE=trixie takes another Debian
@@ -12,7 +13,7 @@
 #   make fuzz    libFuzzer on the programs in user space for 10 minutes (FUZZ=seconds), and 10 million mutated frames
 #                (FRAMES=n) through those in the kernel; the model has to agree. Then 100,000 (CASES=n) configurations
 #                and as many objects of Kubernetes, read in a process whose memory is limited. Then many more (RUNS=500)
-#                of the random frames, walks and requests of `make test`
+#                of the random frames, walks and requests of the tests
 #   make mutate  break core/ownership, bpf/decide.h and bpf/vouch.h in small ways, and count what their tests notice:
 #                an hour
 #   make chaos   random faults for 10 minutes (CHAOS=seconds, SEED=number, VOUCHING=1), judged on the wire, and by the
@@ -58,7 +59,7 @@ APT_DEV := $(APT_BUILD) arping bpftool clang clang-format crun curl gcc golang-g
 # libFuzzer's runtime belongs to one version of clang: the one that the distribution has.
 APT_FUZZ = $(shell apt-cache depends clang | sed -n 's/.*Depends: clang-\([0-9]*\)$$/libclang-rt-\1-dev/p')
 
-.PHONY: lab test tools fresh coverage coverage-core lint format docs programs proto model fuzz mutate chaos walks soak bench neighbours kernels kernels-short lock audit image image-build stamp release clean apt-run apt-build apt-lab apt-dev apt-fuzz apt-neighbours apt-fresh apt-image apt-kernels
+.PHONY: lab test searches tools fresh coverage coverage-core lint format docs programs proto model fuzz mutate chaos walks soak bench neighbours kernels kernels-short lock audit image image-build stamp release clean apt-run apt-build apt-lab apt-dev apt-fuzz apt-neighbours apt-fresh apt-image apt-kernels
 
 lab: apt-lab .venv/.run
 	$(BIN)/arpguard lab --all
@@ -71,8 +72,12 @@ RERUNS := 0
 TOOLS := $(addprefix $(BIN)/,promtool prometheus grpcurl helm kustomize kubectl)
 tools: $(TOOLS)
 
+# What has a command of its own that searches for longer.
+SEARCHES := tests/bench tests/chaos tests/fuzz tests/model tests/mutation tests/soak tests/walks
+test: TESTS ?= $(SEARCHES:%=--ignore=%)
+searches: TESTS := $(SEARCHES)
 # Bytecode is kept, whatever is usual on this machine: hundreds of processes would compile the same modules again.
-test: apt-fuzz .venv/.dev $(TOOLS) $(if $(TESTS),,.cache/collected)
+test searches: apt-fuzz .venv/.dev $(TOOLS) $(if $(TESTS),,.cache/collected)
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder \
 		--reruns-late $(RERUNS) --reruns-delay 11 --max-suite-reruns 3 --rerun-show-tracebacks $(TESTS)
 
@@ -149,7 +154,7 @@ mutate: apt-dev .venv/.dev
 	$(BIN)/python tests/mutation/ownership.py $(MUTATE)
 	$(BIN)/python tests/mutation/decide.py
 	$(BIN)/python tests/mutation/decide.py vouch.h
-	ARPGUARD_EVERY=1 $(BIN)/python -m pytest -q tests/bpf/test_mutants.py
+	ARPGUARD_EVERY=1 $(BIN)/python -m pytest -q tests/mutation/test_by_hand.py
 
 CHAOS := 600
 TRACES := .cache/chaos

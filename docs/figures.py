@@ -316,7 +316,7 @@ def _of_tests() -> dict[str, str]:
         "rules-told": f"{len(traces.VOUCHED_TOLD)}",
         "rules-voucher": f"{len(traces.VOUCHER_TOLD) + len(traces.VOUCHER_UNTOLD)}",
         "rules-voucher-told": f"{len(traces.VOUCHER_TOLD)}",
-        "ci-chaos": f"{_written('tests/netns/test_kube_rounds.py', 'CHAOS_S')} seconds",
+        "ci-chaos": f"{_written('tests/chaos/test_rounds.py', 'CHAOS_S')} seconds",
         "kernel-patience": f"{_written('agent/arpguard/runtime/inthread.py', 'PATIENCE_S'):.0f} s",
         "walks-days": f"{_written('Makefile', 'DAYS'):,}",
         "fuzz-frames": f"{_written('Makefile', 'FRAMES'):,}",

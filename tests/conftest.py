@@ -79,8 +79,8 @@ _LACKING = {"bpf": _lacking_bpf, "compiler": _lacking_compiler, "netns": _lackin
 # others. Groups take about as long. What neither has namespaces nor waits for a server gives way to what does.
 _GROUPS = {
     "tests/netns/test_kube_lab": "scenarios",
-    "tests/netns/test_kube_rounds": "rounds",
     "tests/bench/": "rounds",
+    "tests/chaos/": "rounds",
     "tests/soak/": "rounds",
     "tests/api/test_cluster": "clusters",
     "tests/kube/test_burst": "clusters",
@@ -98,14 +98,13 @@ _GROUPS = {
 _CLUSTERS = tuple(_GROUPS)
 _FIRST = (*_CLUSTERS, "tests/kube/", "tests/netns/")
 # Files that would be the last to end, so that one processor has nothing to do: workers share them.
-_PARTS = {"tests/bpf/test_mutants.py": 2, "tests/model/test_model.py": 3, "tests/properties/test_traces.py": 3}
+_PARTS = {"tests/mutation/test_by_hand.py": 2, "tests/model/test_model.py": 3, "tests/properties/test_traces.py": 3}
 # What waits for agents and the wire may be late on a machine that others use too; `--reruns-late` (CI's) is for that
 # alone. Two answers stay two answers, and what tries many cases (a SEED, or Hypothesis's) has found something.
 _IN_TIME = ("tests/netns/", "tests/kube/", "tests/api/", "tests/deploy/")
 _JUDGES = (
     "tests/netns/test_faults",
     "tests/netns/test_kube_lab",
-    "tests/netns/test_kube_rounds",
     "tests/netns/test_lab",
     "tests/netns/test_link_cluster",
     "tests/netns/test_readme",
