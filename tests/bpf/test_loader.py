@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import struct
 import subprocess
 import threading
@@ -258,6 +259,27 @@ def test_program_that_the_kernel_refuses_without_a_word_is_said_why(monkeypatch)
     monkeypatch.setattr(syscall, "program_load", refuse)
     with pytest.raises(DataPlaneError, match=r"refuses to load the program `ingress_tc` \(Argument list too long\)"):
         loader.load_unpinned(SMALL)
+
+
+def test_program_is_loaded_although_signals_interrupt_the_verifier():
+    """As a profiler's do, to which the kernel answers EAGAIN."""
+    heard: list[int] = []
+
+    def hear(number: int, _: object) -> None:
+        heard.append(number)
+        if len(heard) == 3:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+
+    maps = loader.load_unpinned(SMALL, []).maps
+    code = SMALL.programs["ingress_tc"].with_maps({name: fd.number for name, fd in maps.items()})
+    before = signal.signal(signal.SIGALRM, hear)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.002, 0.002)
+        syscall.program_load(syscall.SCHED_CLS, code).close()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert heard, "the verifier takes longer than the first signal"
 
 
 def test_map_of_another_size_under_our_name_is_refused(tmp_path):

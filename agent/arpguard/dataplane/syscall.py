@@ -31,6 +31,7 @@ F_BEFORE = 8
 XDP_FLAGS_DRV_MODE = 4
 TEST_XDP_LIVE_FRAMES = 2
 
+_LOAD_ATTEMPTS = 5  # as many as libbpf's
 _LOG_BYTES = 1 << 16
 _LOG_WITHOUT_STEPS = 4  # BPF_LOG_STATS: the verifier's objection and a summary, not each instruction that it followed
 _SUMMARY = re.compile("processed |verification time|stack depth|insns_state_max")
@@ -286,7 +287,10 @@ class VerifierError(OSError):
 
 
 def program_load(kind: int, code: bytes, name: str = "") -> Fd:
-    """Loads a program; VerifierError with the reason when the verifier gives one."""
+    """Loads a program; VerifierError with the reason when the verifier gives one.
+
+    The verifier gives up (EAGAIN) when a signal comes in, or a profiler or the cgroup freezer stops the thread.
+    """
     text, licence = ctypes.create_string_buffer(code, len(code)), ctypes.create_string_buffer(b"GPL")
     log = ctypes.create_string_buffer(_LOG_BYTES)
     attr = struct.pack(
@@ -303,12 +307,19 @@ def program_load(kind: int, code: bytes, name: str = "") -> Fd:
         name.encode(),
     )
     try:
-        return Fd(_bpf(PROG_LOAD, attr)[0])
+        return Fd(_load(attr))
     except OSError as error:
         said = [line for line in log.value.decode(errors="replace").splitlines() if not _SUMMARY.match(line)]
         if said:
             raise VerifierError(error.errno, said[-1]) from None
         raise
+
+
+def _load(attr: bytes) -> int:
+    for _ in range(_LOAD_ATTEMPTS - 1):
+        with suppress(BlockingIOError):
+            return _bpf(PROG_LOAD, attr)[0]
+    return _bpf(PROG_LOAD, attr)[0]
 
 
 def program_by_id(program_id: int) -> Fd:
