@@ -3,7 +3,7 @@
 #   make test    run the tests, but for those that search for faults
 #   make searches  these: short forms of model, mutate, fuzz, chaos, walks, soak and bench, which are below
 #   make tools   build the programs that tests need; `make test` does it, too
-#   make fresh   both of that in a root that has Debian's minbase, git and make alone, and no skip that a package would
+#   make fresh   all of that in a root that has Debian's minbase, git and make alone, and no skip that a package would
 #                cure; before a release. TESTS=tests/unit and the like narrows it, SUITE=trixie takes another Debian
 #   make lint    formatting, lint, types, layers, limits
 #   make docs    write the generated pages, and build the documentation site in dist/site
@@ -91,7 +91,7 @@ test searches: apt-fuzz .venv/.dev $(TOOLS) $(if $(TESTS),,.cache/collected)
 # In the background, and beside others, too; what it downloads is kept in .cache/fresh.
 SUITE := bookworm
 fresh: apt-run apt-fresh
-	$(PYTHON) tests/fresh/run.py --suite $(SUITE) "make lab" "make test$(if $(TESTS), TESTS='$(TESTS)')"
+	$(PYTHON) tests/fresh/run.py --suite $(SUITE) "make lab" "make test$(if $(TESTS), TESTS='$(TESTS)')" $(if $(TESTS),,"make searches")
 
 # Quick, and the same each time: pure functions, and tests without chance.
 coverage-core: .venv/.dev
