@@ -1,8 +1,9 @@
 """Runs scenarios side by side, each in a process of its own: they mostly wait."""
 
 import os
+import threading
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
@@ -14,8 +15,6 @@ from arpguard_lab.progress import shown_by, waits_for
 
 Play = Callable[[], Generator[Step, None, None]]
 
-# Children start from nothing: a fork of a process that has threads would inherit their locks.
-_PROCESSES = get_context("spawn")
 _GONE_S = 60.0  # agents are given time to end
 
 
@@ -24,13 +23,15 @@ def side_by_side(plays: Mapping[str, Play], at_once: int) -> Generator[Step, Non
 
     At most `at_once` run at a time. One whose process ends before its time has a step that says so.
     """
-    scenes = [_Scene(name, play) for name, play in plays.items()]
+    waiting, scenes = deque(plays.items()), list[_Scene]()
     try:
-        for scene in scenes:
+        for number in range(len(plays)):
+            _start_more(waiting, scenes, at_once)
+            scene = scenes[number]
             while not scene.is_over:
-                _start_more(scenes, at_once)
                 yield from scene.told()
                 _listen(scenes)
+                _start_more(waiting, scenes, at_once)
             yield from scene.told()
     finally:
         _end(scenes)
@@ -39,24 +40,22 @@ def side_by_side(plays: Mapping[str, Play], at_once: int) -> Generator[Step, Non
 class _Scene:
     """A scenario in a process of its own, and what that has sent: steps, and in words what it waits for."""
 
-    def __init__(self, name: str, play: Play) -> None:
+    def __init__(self, name: str, play: Play, running: Iterable["_Scene"]) -> None:
+        """Forks, which is a second quicker than starting Python, unless there are threads: it would inherit their locks.
+
+        A lab that shows its progress on a terminal has one.
+        """
+        is_alone = threading.active_count() == 1
+        processes = get_context("fork") if is_alone else get_context("spawn")
         self._name = name
-        self.pipe, self._theirs = _PROCESSES.Pipe(duplex=False)
-        self._process = _PROCESSES.Process(target=_play, args=(self._theirs, play), name=name)
         self._sent: deque[Step | str] = deque()
         self.is_over = False
 
-    @property
-    def is_running(self) -> bool:
-        return self._process.pid is not None and not self.is_over
-
-    @property
-    def is_waiting(self) -> bool:
-        return self._process.pid is None
-
-    def start(self) -> None:
+        self.pipe, theirs = processes.Pipe(duplex=False)
+        inherited = [self.pipe, *(scene.pipe for scene in running)] if is_alone else []
+        self._process = processes.Process(target=_play, args=(theirs, play, inherited), name=name)
         self._process.start()
-        self._theirs.close()
+        theirs.close()
 
     def take(self) -> None:
         """Waits for what it sends next, or for its end."""
@@ -77,11 +76,11 @@ class _Scene:
                 waits_for(sent)
 
     def terminate(self) -> None:
-        if self.is_running:
+        if not self.is_over:
             self._process.terminate()
 
     def join(self) -> None:
-        if self.is_running:
+        if not self.is_over:
             self._reap(_GONE_S)
         self.pipe.close()
 
@@ -100,19 +99,22 @@ def _how_ended(exit_code: int) -> str:
     return f"was killed by {Signals(-exit_code).name}" if exit_code < 0 else f"ended with exit code {exit_code}"
 
 
-def _start_more(scenes: list[_Scene], at_once: int) -> None:
-    free = at_once - sum(scene.is_running for scene in scenes)
-    for scene in [scene for scene in scenes if scene.is_waiting][:free]:
-        scene.start()
+def _start_more(waiting: deque[tuple[str, Play]], scenes: list[_Scene], at_once: int) -> None:
+    while waiting and len(_running(scenes)) < at_once:
+        scenes.append(_Scene(*waiting.popleft(), _running(scenes)))
 
 
 def _listen(scenes: list[_Scene]) -> None:
     """Waits until one of those that run sends something, or ends."""
-    running = [scene for scene in scenes if scene.is_running]
+    running = _running(scenes)
     ready = wait([scene.pipe for scene in running])
     for scene in running:
         if scene.pipe in ready:
             scene.take()
+
+
+def _running(scenes: list[_Scene]) -> list[_Scene]:
+    return [scene for scene in scenes if not scene.is_over]
 
 
 def _end(scenes: list[_Scene]) -> None:
@@ -123,9 +125,14 @@ def _end(scenes: list[_Scene]) -> None:
         scene.join()
 
 
-def _play(pipe: Connection, play: Play) -> None:
-    """In the child. It has a session of its own: a terminal's Ctrl-C is for the parent, which ends it."""
+def _play(pipe: Connection, play: Play, inherited: Sequence[Connection]) -> None:
+    """In the child. It has a session of its own: a terminal's Ctrl-C is for the parent, which ends it.
+
+    `inherited`: the parent's ends of pipes. As long as a child has one, nobody notices that the parent is gone.
+    """
     os.setsid()
+    for theirs in inherited:
+        theirs.close()
     exits.leave_on_signals()
     with suppress(BrokenPipeError), closing(play()) as steps:  # the parent may have been killed
         shown_by(pipe.send)

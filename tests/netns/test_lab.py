@@ -182,7 +182,7 @@ def test_scenario_that_cannot_go_on_is_a_failed_step_and_the_others_run(begin):
 def test_scenario_whose_process_is_killed_is_a_failed_step_and_the_others_run(begin):
     run = begin("--scenario", "observe", "--scenario", "flux")
     _wait_for_guards(run)
-    os.kill(min(run.others("spawn_main")), signal.SIGKILL)
+    os.kill(min(run.others("arpguard lab")), signal.SIGKILL)
     out, err = run.process.communicate(timeout=200)
 
     assert (run.process.returncode, err) == (1, "")
