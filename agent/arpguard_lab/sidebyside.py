@@ -41,7 +41,7 @@ class _Scene:
     """A scenario in a process of its own, and what that has sent: steps, and in words what it waits for."""
 
     def __init__(self, name: str, play: Play, running: Iterable["_Scene"]) -> None:
-        """Forks, which is a second quicker than starting Python, unless there are threads: it would inherit their locks.
+        """Forks, a second quicker than starting Python, but not if there are threads, whose locks it would inherit.
 
         A lab that shows its progress on a terminal has one.
         """
