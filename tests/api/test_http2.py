@@ -22,6 +22,7 @@ LEFT_KIB = 8 << 10
 ROUNDS = 20
 FEWEST = 4  # connections of a flood; what the agent opens itself meanwhile is fewer
 BATCH = 1000
+BATCHES = 10  # of each connection
 
 
 def settings_flood(connection: Connection, _round: int) -> bool:
@@ -141,7 +142,7 @@ def is_answered(agent) -> bool:
 def test_flood_costs_little_memory_and_nobody_else(agent, steady, flood, reads):
     """Who does not read makes the server keep what it has to say."""
     connections = [Connection(path_of(agent), reads=reads) for _ in range(FEWEST)]
-    for number in range(ROUNDS):
+    for number in range(BATCHES):
         for connection in list(connections):
             connection.patience(20 if reads else 0.2)
             if not flood(connection, number):  # the server has ended it, or reads no more

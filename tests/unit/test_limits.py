@@ -41,6 +41,7 @@ def test_an_attribute_counts_once_wherever_it_is_set():
 
 
 def test_exception_that_keeps_the_limits_has_to_be_taken_off(monkeypatch, capsys):
+    monkeypatch.setattr(limits, "PRODUCT", limits.PRODUCT / "observe")
     monkeypatch.setattr(limits, "EXCEPTIONS", limits.EXCEPTIONS | {"arpguard.core.some.gone"})
     assert limits.main() == 1
     assert "arpguard.core.some.gone: keeps the limits" in capsys.readouterr().out
