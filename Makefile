@@ -258,8 +258,10 @@ apt-kernels:
 	$(call install,$(APT_KERNELS))
 
 # The system's site-packages are visible in it: bcc, which builds the programs, comes from there, and from nowhere else.
-.venv/.base: | apt-run
+# The pip of Debian 12 needs twice as long to choose among the files of a package.
+.venv/.base: deploy/lock/pip.txt | apt-run
 	$(PYTHON) -m venv --system-site-packages .venv
+	$(BIN)/pip install $(LOCKED) deploy/lock/pip.txt
 	@touch $@
 
 # Every package in the version and with the content that deploy/lock names, or none.
@@ -279,14 +281,16 @@ LOCKED := --quiet --require-hashes --requirement
 	.cache/lock/bin/pip install --quiet pip-tools==7.6.2 pip-audit==2.10.1
 
 lock: .cache/lock/bin/pip-compile
-	$(call choose,run,)
-	$(call choose,build,--only-build-deps --build-deps-for editable)
-	$(call choose,dev,--extra dev)
+	@echo pip > .cache/lock/pip.in
+	$(call choose,pip,,.cache/lock/pip.in)
+	$(call choose,run,,pyproject.toml)
+	$(call choose,build,--only-build-deps --build-deps-for editable,pyproject.toml)
+	$(call choose,dev,--extra dev,pyproject.toml)
 
 define choose
 	@PIP_FIND_LINKS= CUSTOM_COMPILE_COMMAND='make lock' .cache/lock/bin/pip-compile --quiet --upgrade --allow-unsafe \
 		--generate-hashes --strip-extras --no-emit-index-url --no-emit-trusted-host --no-emit-find-links \
-		$(2) --output-file deploy/lock/$(1).txt pyproject.toml
+		$(2) --output-file deploy/lock/$(1).txt $(3)
 endef
 
 audit: .cache/lock/bin/pip-audit

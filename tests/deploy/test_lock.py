@@ -13,6 +13,7 @@ ASKED = {
     "run": PROJECT["project"]["dependencies"],
     "dev": [*PROJECT["project"]["dependencies"], *PROJECT["project"]["optional-dependencies"]["dev"]],
     "build": PROJECT["build-system"]["requires"],
+    "pip": ["pip"],
 }
 
 
@@ -34,6 +35,5 @@ def test_developers_run_what_users_run():
 
 
 def test_these_tests_run_with_what_is_fixed():
-    assert {name: version(name) for name in locked("dev")} == {
-        name: number for name, (number, _) in locked("dev").items()
-    }
+    fixed = locked("dev") | locked("pip")
+    assert {name: version(name) for name in fixed} == {name: number for name, (number, _) in fixed.items()}
