@@ -95,8 +95,11 @@ class States:
         self._host = host
         self._address = str(address)
         words = [*host.netns.prefix(), "ip", "-6", "monitor", "neigh", "dev", "eth0"]
-        # Without a buffer: select() knows nothing of lines that are in one.
-        self._monitor = subprocess.Popen(words, stdout=subprocess.PIPE, bufsize=0)  # noqa: S603
+        # Without a buffer: select() knows nothing of lines that are in one. `ip` also looks at all namespaces, and
+        # complains about one that another lab is just creating.
+        self._monitor = subprocess.Popen(  # noqa: S603
+            words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, bufsize=0
+        )
 
     def __enter__(self) -> Self:
         """Returns once changes are reported."""

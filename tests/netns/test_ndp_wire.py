@@ -7,6 +7,7 @@ kernel does: duplicate address detection, and the states of a neighbour entry.
 Elsewhere: N30 in test_prober.py, N36 in test_snooping.py.
 """
 
+import os
 import struct
 import subprocess
 import time
@@ -14,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv6Address
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
@@ -293,6 +295,18 @@ def test_n37_the_probes_of_a_client_with_an_old_entry_are_not(pair, agent, forge
     with States(pair.client, vip) as states:
         ping(pair, vip)
         assert states.until("FAILED") == ["PROBE", "FAILED"]
+
+
+def test_namespace_that_another_lab_is_just_creating_is_nothing_to_complain_of(pair, capfd):
+    """Its name is there before it is one: ip-netns(8) binds it to a file."""
+    half_made = Path(f"/run/netns/arpguard-{os.getpid()}-half-made")
+    half_made.touch()
+    try:
+        with States(pair.client, NOWHERE):
+            pass
+    finally:
+        half_made.unlink()
+    assert capfd.readouterr().err == ""
 
 
 # ---- claims of others --------------------------------------------------------------------------------------------
