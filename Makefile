@@ -1,7 +1,7 @@
 # Every target installs what it needs from a bare Debian or Ubuntu (as root), and is quick when it is all there.
 #   make lab     show the problem and the cure on this machine
-#   make test    run the tests, but for those that search for faults
-#   make searches  these: short forms of model, mutate, fuzz, chaos, walks, soak and bench, which are below
+#   make test    run the tests, except those that search for faults
+#   make searches  run those: short forms of model, mutate, fuzz, chaos, walks, soak and bench
 #   make tools   build the programs that tests need; `make test` does it, too
 #   make fresh   all of that in a root that has Debian's minbase, git and make alone, and no skip that a package would
 #                cure; before a release. TESTS=tests/unit and the like narrows it, SUITE=trixie takes another Debian
@@ -72,7 +72,7 @@ RERUNS := 0
 TOOLS := $(addprefix $(BIN)/,promtool prometheus grpcurl helm kustomize kubectl)
 tools: $(TOOLS)
 
-# What has a command of its own that searches for longer.
+# Each of these folders has a command of its own, which searches for longer.
 SEARCHES := tests/bench tests/chaos tests/fuzz tests/model tests/mutation tests/soak tests/walks
 test: TESTS ?= $(SEARCHES:%=--ignore=%)
 searches: TESTS := $(SEARCHES)

@@ -41,9 +41,9 @@ class _Scene:
     """A scenario in a process of its own, and what that has sent: steps, and in words what it waits for."""
 
     def __init__(self, name: str, play: Play, running: Iterable["_Scene"]) -> None:
-        """Forks, a second quicker than starting Python, but not if there are threads, whose locks it would inherit.
+        """Forks, a second faster than starting Python, unless this process has threads: a fork inherits their locks.
 
-        A lab that shows its progress on a terminal has one.
+        On a terminal the lab has a thread, which shows its progress.
         """
         is_alone = threading.active_count() == 1
         processes = get_context("fork") if is_alone else get_context("spawn")

@@ -289,7 +289,8 @@ class VerifierError(OSError):
 def program_load(kind: int, code: bytes, name: str = "") -> Fd:
     """Loads a program; VerifierError with the reason when the verifier gives one.
 
-    The verifier gives up (EAGAIN) when a signal comes in, or a profiler or the cgroup freezer stops the thread.
+    The verifier gives up (EAGAIN) when a signal comes in, or when a profiler or the cgroup freezer stops the thread;
+    this then tries again.
     """
     text, licence = ctypes.create_string_buffer(code, len(code)), ctypes.create_string_buffer(b"GPL")
     log = ctypes.create_string_buffer(_LOG_BYTES)
