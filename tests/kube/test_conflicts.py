@@ -164,10 +164,10 @@ async def test_c11_node_with_an_agent_is_a_split_brain_and_not_defended_against(
     """A user-space speaker of that node, beside its guard."""
     async with two_nodes(cluster) as (ear, mac, name):
         await until(lambda: _settled(ear))
+        heard_ns = boot_ns()
         ear.hear(A, mac)
-        await _a_while(GRACE_NS // 2)
-        assert ear.told() == []
         await until(lambda: ear.told() == [(A, f"{name} (cluster node)")])
+        assert boot_ns() - heard_ns >= GRACE_NS
         await waited(lambda: cluster.events("VIPSplitBrain"))
 
         (event,) = cluster.events("VIPSplitBrain")
@@ -194,7 +194,7 @@ async def test_c11_own_claim_is_read_at_once_and_lost_when_it_is_not_there_any_m
         assert A in ear.side.kernel.owned(), "the watch stands still"
 
         ear.hear(A, mac)
-        await until(lambda: A not in ear.side.kernel.owned(), 3)
+        await until(lambda: A not in ear.side.kernel.owned())
 
 
 @in_loop
@@ -241,7 +241,7 @@ async def test_agent_that_stood_still_takes_no_earlier_owner_for_a_rival(cluster
 
 
 @in_loop
-async def test_owner_between_two_others_is_no_rival_where_the_vip_is_not_elected(cluster, neighbours):
+async def test_owner_between_two_others_is_no_rival_where_the_vip_is_not_elected(cluster, neighbours, less_quick):
     """As with an announcer that moves a VIP twice within seconds."""
     neighbours.table[vip(3)] = STRANGER  # the address of node-3
     cluster.publish("named", [B], {"owner": f"node/{NODE}"})
