@@ -1,7 +1,8 @@
 # Every target installs what it needs from a bare Debian or Ubuntu (as root), and is quick when it is all there.
 #   make lab     show the problem and the cure on this machine
-#   make test    run the tests, except those that search for faults
-#   make searches  run those: short forms of model, mutate, fuzz, chaos, walks, soak and bench
+#   make test    run the tests, except those that take long
+#   make test-long  run those: all scenarios of the lab, and short forms of model, mutate, fuzz, chaos, walks, soak and
+#                bench
 #   make tools   build the programs that tests need; `make test` does it, too
 #   make fresh   all of that in a root that has Debian's minbase, git and make alone, and no skip that a package would
 #                cure; before a release. TESTS=tests/unit and the like narrows it, SUITE=trixie takes another Debian
@@ -59,7 +60,7 @@ APT_DEV := $(APT_BUILD) arping bpftool clang clang-format crun curl gcc golang-g
 # libFuzzer's runtime belongs to one version of clang: the one that the distribution has.
 APT_FUZZ = $(shell apt-cache depends clang | sed -n 's/.*Depends: clang-\([0-9]*\)$$/libclang-rt-\1-dev/p')
 
-.PHONY: lab test searches tools fresh coverage coverage-core lint format docs programs proto model fuzz mutate chaos walks soak bench neighbours kernels kernels-short lock audit image image-build stamp release clean apt-run apt-build apt-lab apt-dev apt-fuzz apt-neighbours apt-fresh apt-image apt-kernels
+.PHONY: lab test test-long tools fresh coverage coverage-core lint format docs programs proto model fuzz mutate chaos walks soak bench neighbours kernels kernels-short lock audit image image-build stamp release clean apt-run apt-build apt-lab apt-dev apt-fuzz apt-neighbours apt-fresh apt-image apt-kernels
 
 lab: apt-lab .venv/.run
 	$(BIN)/arpguard lab --all
@@ -72,12 +73,14 @@ RERUNS := 0
 TOOLS := $(addprefix $(BIN)/,promtool prometheus grpcurl helm kustomize kubectl)
 tools: $(TOOLS)
 
-# Each of these folders has a command of its own, which searches for longer.
-SEARCHES := tests/bench tests/chaos tests/fuzz tests/model tests/mutation tests/soak tests/walks
-test: TESTS ?= $(SEARCHES:%=--ignore=%)
-searches: TESTS := $(SEARCHES)
+# What leaves the most to chance. `make fuzz` has it try many more cases.
+CHANCE := $(wildcard tests/bpf/test_agrees_*.py) tests/properties tests/api/test_fuzz.py tests/netns/test_accounts.py
+# All of these have a command of their own, which takes longer or shows more.
+LONG := tests/bench tests/chaos tests/fuzz tests/lab tests/model tests/mutation tests/soak tests/walks $(CHANCE)
+test: TESTS ?= $(LONG:%=--ignore=%)
+test-long: TESTS := $(LONG)
 # Bytecode is kept, whatever is usual on this machine: hundreds of processes would compile the same modules again.
-test searches: apt-fuzz .venv/.dev $(TOOLS) $(if $(TESTS),,.cache/collected)
+test test-long: apt-fuzz .venv/.dev $(TOOLS) $(if $(TESTS),,.cache/collected)
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder \
 		--reruns-late $(RERUNS) --reruns-delay 11 --max-suite-reruns 3 --rerun-show-tracebacks $(TESTS)
 
@@ -91,7 +94,7 @@ test searches: apt-fuzz .venv/.dev $(TOOLS) $(if $(TESTS),,.cache/collected)
 # In the background, and beside others, too; what it downloads is kept in .cache/fresh.
 SUITE := bookworm
 fresh: apt-run apt-fresh
-	$(PYTHON) tests/fresh/run.py --suite $(SUITE) "make lab" "make test$(if $(TESTS), TESTS='$(TESTS)')" $(if $(TESTS),,"make searches")
+	$(PYTHON) tests/fresh/run.py --suite $(SUITE) "make lab" "make test$(if $(TESTS), TESTS='$(TESTS)')" $(if $(TESTS),,"make test-long")
 
 # Quick, and the same each time: pure functions, and tests without chance.
 coverage-core: .venv/.dev
@@ -147,8 +150,7 @@ RUNS := 500
 fuzz: apt-fuzz .venv/.dev
 	$(BIN)/python tests/fuzz/frames/run.py --for $(FUZZ) --frames $(FRAMES)
 	$(BIN)/python tests/fuzz/untrusted.py --configs $(CASES) --objects $(CASES)
-	ARPGUARD_RUNS=$(RUNS) $(BIN)/python -m pytest -q $(wildcard tests/bpf/test_agrees_*.py) tests/properties \
-		tests/api/test_fuzz.py tests/netns/test_accounts.py
+	ARPGUARD_RUNS=$(RUNS) $(BIN)/python -m pytest -q $(CHANCE)
 
 mutate: apt-dev .venv/.dev
 	$(BIN)/python tests/mutation/ownership.py $(MUTATE)

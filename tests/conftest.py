@@ -78,7 +78,7 @@ _LACKING = {"bpf": _lacking_bpf, "compiler": _lacking_compiler, "netns": _lackin
 # Clusters of agents, whose leases run out on a machine that is too busy: one of each group at a time, before all
 # others. Groups take about as long. What neither has namespaces nor waits for a server gives way to what does.
 _GROUPS = {
-    "tests/netns/test_kube_lab": "scenarios",
+    "tests/lab/test_kubernetes": "scenarios",
     "tests/bench/": "rounds",
     "tests/chaos/": "rounds",
     "tests/soak/": "rounds",
@@ -96,7 +96,7 @@ _GROUPS = {
     "tests/netns/test_scale": "clusters",
 }
 _CLUSTERS = tuple(_GROUPS)
-_FIRST = (*_CLUSTERS, "tests/kube/", "tests/netns/")
+_FIRST = (*_CLUSTERS, "tests/kube/", "tests/lab/", "tests/netns/")
 # Files that would be the last to end, so that one processor has nothing to do: workers share them.
 _PARTS = {"tests/mutation/test_by_hand.py": 2, "tests/model/test_model.py": 3, "tests/properties/test_traces.py": 3}
 # What waits for agents and the wire may be late on a machine that others use too; `--reruns-late` (CI's) is for that

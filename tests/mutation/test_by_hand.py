@@ -1,6 +1,6 @@
 """Faults put into a copy of the programs: each one must be noticed, by the verdict table or by random frames.
 
-They are judged in user space, and two of them in the kernel, too, where a build takes seconds. `make searches` judges
+They are judged in user space, and two of them in the kernel, too, where a build takes seconds. `make test-long` judges
 one of three; `make mutate` judges all (ARPGUARD_EVERY=1), and puts in many more, and not by hand.
 """
 

@@ -1,7 +1,7 @@
 """How many cases tests try that leave them to chance, and from which seed; both are named in the environment.
 
-`make test` tries a few, of another seed in each run; `make fuzz` sets ARPGUARD_RUNS=500. A failure prints the seed, and
-ARPGUARD_SEED repeats it.
+`make test-long` tries a few, of another seed in each run; `make fuzz` sets ARPGUARD_RUNS=500. A failure prints the
+seed, and ARPGUARD_SEED repeats it.
 """
 
 import os

@@ -27,6 +27,8 @@ _LENIENT = {
     "cpu_under_2_percent": ("cpu_tenths_of_percent", 60),
 }
 _VERDICTS = ("ok", "judged")
+NODES = 2
+NOTHING: dict[str, list] = {"namespaces": [], "folders": [], "pins": [], "processes": []}
 
 
 class LabRun:
@@ -67,6 +69,34 @@ class LabRun:
     def leftovers(self) -> dict[str, list]:
         """What of the lab is still there, by kind."""
         return {"namespaces": self.namespaces(), "folders": self.folders(), "processes": self.others()}
+
+
+class SmallRun(LabRun):
+    """One on a few nodes, without Kubernetes. Call `sweep` at the end."""
+
+    def __init__(self, folder: Path, *words: str) -> None:
+        super().__init__(folder, "--nodes", str(NODES), *words)
+        self._names: set[str] = set()
+
+    def pins(self) -> list[Path]:
+        """Known by the name of the folder, as long as that is or was seen."""
+        self._names |= {path.name for path in self.folders()}
+        return [path for name in self._names if (path := Path("/sys/fs/bpf") / name).exists()]
+
+    def leftovers(self) -> dict[str, list]:
+        return {**super().leftovers(), "pins": self.pins()}
+
+    def sweep(self) -> None:
+        """Removes what the lab should have removed, so that one failure stays one."""
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.communicate()
+        for pid in self.others():
+            os.kill(pid, signal.SIGKILL)
+        for name in self.namespaces():
+            subprocess.run(["ip", "netns", "del", name], check=True)
+        for path in self.pins():
+            subprocess.run(["rm", "-r", str(path)], check=True)
 
 
 @contextmanager
