@@ -13,10 +13,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from arpguard_lab.topology import AgentProcess, Host
-from support.kube.manifests import DEPLOY, one
+from support.kube.manifests import objects_in, one
 from support.required import do_without
 
 _PROFILE = Path("/usr/share/containers/seccomp.json")  # the default of podman and CRI-O, of containers-common
@@ -32,8 +30,7 @@ mount --rbind / "$1" && shift && exec "$@"
 
 def pod(folder: str = "base", name: str = "arpguard") -> dict[str, Any]:
     """The Pod of a DaemonSet."""
-    objects = list(yaml.safe_load_all((DEPLOY / folder / "daemonset.yaml").read_text(encoding="utf-8")))
-    return one(objects, "DaemonSet", name)["spec"]["template"]["spec"]
+    return one(objects_in(f"{folder}/daemonset.yaml"), "DaemonSet", name)["spec"]["template"]["spec"]
 
 
 def shipped() -> list[str]:

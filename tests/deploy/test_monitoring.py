@@ -1,5 +1,6 @@
 """Dashboard, alert rules and scrape configurations: promtool accepts them, and they ask for what there is."""
 
+import functools
 import itertools
 import json
 import re
@@ -17,7 +18,7 @@ from arpguard.observe.metrics import SPECS
 from arpguard.verdict import VIP_KINDS, Hook, Reason, Verdict, Vouched
 from support.dashboard import MONITORING as FOLDER
 from support.dashboard import all_panels, dashboard
-from support.kube.manifests import charted, one, parsed
+from support.kube.manifests import charted, objects_in, one, parsed
 from support.prometheus import run_promtool
 
 VALUES = {
@@ -50,13 +51,16 @@ def exported() -> dict[str, set[str]]:
     return {name: labels | BY_PROMETHEUS for name, labels in series.items()}
 
 
+@functools.cache
 def rules() -> list[dict]:
-    document = yaml.safe_load((FOLDER / "alerts.yaml").read_text(encoding="utf-8"))
+    (document,) = objects_in("monitoring/alerts.yaml")
     return [rule for group in document["groups"] for rule in group["rules"]]
 
 
+@functools.cache
 def rule_tests() -> list[dict]:
-    return yaml.safe_load((FOLDER / "alerts.test.yaml").read_text(encoding="utf-8"))["tests"]
+    (document,) = objects_in("monitoring/alerts.test.yaml")
+    return document["tests"]
 
 
 def panels() -> list[dict]:
@@ -172,8 +176,7 @@ def test_chart_adds_each_object_where_it_is_enabled_and_nothing_else(which):
 
 def test_chart_has_the_alerts_and_the_dashboard_of_this_folder():
     objects = chosen("prometheusRule", "dashboard")
-    groups = yaml.safe_load((FOLDER / "alerts.yaml").read_text(encoding="utf-8"))["groups"]
-    assert one(objects, *MADE["prometheusRule"])["spec"] == {"groups": groups}
+    assert [one(objects, *MADE["prometheusRule"])["spec"]] == objects_in("monitoring/alerts.yaml")
     found = one(objects, *MADE["dashboard"])
     copy = (FOLDER.parent / "helm/arpguard/files/arpguard.json").read_text(encoding="utf-8")
     assert json.loads(found["data"].pop("arpguard.json")) == json.loads(copy)

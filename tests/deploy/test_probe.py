@@ -5,9 +5,8 @@ import subprocess
 import sys
 
 import pytest
-import yaml
 
-from support.kube.manifests import DEPLOY, one
+from support.kube.manifests import objects_in, one
 from support.netns.cable import a_pair, address
 
 pytestmark = [pytest.mark.bpf, pytest.mark.netns]
@@ -17,8 +16,7 @@ CONFIG = f"mode: enforce\nmetrics: {{listen: off}}\nvips: [{{address: {address(5
 
 def commands() -> dict[str, list[str]]:
     """The words after the interpreter, by the probe."""
-    objects = list(yaml.safe_load_all((DEPLOY / "base/daemonset.yaml").read_text(encoding="utf-8")))
-    (container,) = one(objects, "DaemonSet")["spec"]["template"]["spec"]["containers"]
+    (container,) = one(objects_in("base/daemonset.yaml"), "DaemonSet")["spec"]["template"]["spec"]["containers"]
     names = ("startupProbe", "livenessProbe", "readinessProbe")
     return {name: container[name]["exec"]["command"][1:] for name in names}
 

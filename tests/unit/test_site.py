@@ -6,9 +6,8 @@ import runpy
 from pathlib import Path
 
 import pytest
-import yaml
 
-from support.kube.manifests import DEPLOY, RELEASE
+from support.kube.manifests import RELEASE, objects_in
 
 pytest.importorskip("mkdocs", reason="mkdocs is missing: `make docs` installs it")
 
@@ -16,9 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SITE = runpy.run_path(str(ROOT / "docs/build.py"))
 PAGES = list(SITE["pages"]())
 ALERTS = [
-    rule
-    for group in yaml.safe_load((DEPLOY / "monitoring/alerts.yaml").read_text(encoding="utf-8"))["groups"]
-    for rule in group["rules"]
+    rule for document in objects_in("monitoring/alerts.yaml") for group in document["groups"] for rule in group["rules"]
 ]
 
 

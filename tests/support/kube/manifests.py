@@ -52,8 +52,13 @@ def hooked(*words: str) -> str:
 
 
 def parsed(text: str) -> list[dict]:
-    """The objects of a manifest."""
-    return [document for document in yaml.safe_load_all(text) if document]
+    """The objects of a manifest. libyaml reads them, ten times as fast."""
+    return [document for document in yaml.load_all(text, yaml.CSafeLoader) if document]
+
+
+def objects_in(name: str) -> list[dict]:
+    """Those of a file below deploy/."""
+    return parsed((DEPLOY / name).read_text(encoding="utf-8"))
 
 
 def one(objects: list[dict], kind: str, name: str = "arpguard") -> dict:

@@ -25,7 +25,7 @@ from arpguard_lab.apiserver.execing import Kubelets, UnreachableError
 from arpguard_lab.apiserver.server import Options
 from arpguard_lab.cluster import objects
 from support.cli import HOSTILE, VIP, lines_of
-from support.kube.manifests import DEPLOY, tool
+from support.kube.manifests import DEPLOY, objects_in, tool
 from support.kube.plain_http import MERGE, Api
 from support.netns.waiting import until
 from support.terminal import Terminal
@@ -40,7 +40,7 @@ NOT_ASKED = (
     "maps.json, metrics.txt, because no command can run there"
 )
 NO_ROUTE = "dial tcp 10.0.0.3:10250: connect: no route to host"
-ROLE = list(yaml.safe_load_all((DEPLOY / "components/operator/rbac.yaml").read_text(encoding="utf-8")))
+ROLE = objects_in("components/operator/rbac.yaml")
 ACCOUNT = {"kind": "ServiceAccount", "name": "anna", "namespace": "people"}
 CONFIG = "# ours\nmode: observe # for now\nvips: []\n"
 CONFIG_MAP = {
