@@ -83,20 +83,20 @@ _GROUPS = {
     "tests/chaos/": "rounds",
     "tests/soak/": "rounds",
     "tests/api/test_cluster": "clusters",
-    "tests/kube/test_burst": "clusters",
-    "tests/kube/test_cluster_runtime": "clusters",
-    "tests/kube/test_conflicts": "clusters",
-    "tests/kube/test_dual_stack": "clusters",
-    "tests/kube/test_faults": "clusters",
-    "tests/kube/test_leaving": "clusters",
-    "tests/kube/test_membership": "clusters",
+    "tests/kube/test_burst": "in this process",
+    "tests/kube/test_cluster_runtime": "in this process",
+    "tests/kube/test_conflicts": "in this process",
+    "tests/kube/test_dual_stack": "in this process",
+    "tests/kube/test_faults": "in this process",
+    "tests/kube/test_leaving": "in this process",
+    "tests/kube/test_membership": "in this process",
     "tests/netns/test_kube": "clusters",
     "tests/netns/test_link_cluster": "clusters",
     "tests/netns/test_flood": "clusters",
     "tests/netns/test_scale": "clusters",
 }
 _CLUSTERS = tuple(_GROUPS)
-_FIRST = (*_CLUSTERS, "tests/kube/", "tests/lab/", "tests/netns/")
+_FIRST = (*_CLUSTERS, "tests/api/", "tests/deploy/", "tests/kube/", "tests/lab/", "tests/netns/")
 # Files that would be the last to end, so that one processor has nothing to do: workers share them.
 _PARTS = {"tests/mutation/test_by_hand.py": 2, "tests/model/test_model.py": 3, "tests/properties/test_traces.py": 3}
 # What waits for agents and the wire may be late on a machine that others use too; `--reruns-late` (CI's) is for that

@@ -32,6 +32,7 @@ from arpguard.v1 import agent_pb2 as pb
 from arpguard.v1 import agent_pb2_grpc
 from arpguard.verdict import Hook, Kind, Mode, Reason, Verdict
 from arpguard_lab.topology import AgentProcess
+from support.netns.waiting import HUNG_S
 
 T = TypeVar("T")
 
@@ -146,7 +147,7 @@ class Served:
 
     def run(self, work: Any) -> Any:
         """Waits for a coroutine that runs in the server's loop."""
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout=60)
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout=HUNG_S)
 
     def on_loop(self, function: Callable[[], T]) -> T:
         """Calls a function in the server's loop, as the agent's event reader does."""

@@ -16,6 +16,6 @@ cert, key = (Path(path).read_bytes() for path in own) if own else (None, None)
 credentials = grpc.ssl_channel_credentials(Path(ca).read_bytes(), key, cert)
 with grpc.secure_channel(target, credentials) as channel:
     try:
-        print(agent_pb2_grpc.AgentServiceStub(channel).GetStatus(pb.GetStatusRequest(), timeout=30).node)
+        print(agent_pb2_grpc.AgentServiceStub(channel).GetStatus(pb.GetStatusRequest(), timeout=300).node)
     except grpc.RpcError as error:
         print(error.code().name)

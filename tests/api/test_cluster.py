@@ -19,7 +19,7 @@ from arpguard_lab.cluster.topology import KubeAgent, KubeLab
 from arpguard_lab.topology import Host
 from support.cli import make_pki, tls_flags
 from support.netns.cable import a_place
-from support.netns.waiting import until
+from support.netns.waiting import HUNG_S, until
 
 pytestmark = [pytest.mark.bpf, pytest.mark.netns]
 
@@ -93,7 +93,7 @@ def run(bench, first) -> Callable[..., tuple[int, str, str]]:
             capture_output=True,
             text=True,
             check=False,
-            timeout=60,
+            timeout=HUNG_S,
             env={**os.environ, "ARPGUARD_ADDRESS": bench.agent(first).api},
         )
         return done.returncode, done.stdout, done.stderr

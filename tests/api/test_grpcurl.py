@@ -10,6 +10,7 @@ import pytest
 from api.apitools import SERVICE, needs_grpcurl
 from api.conftest import FOREIGN, OWNED, PEER_MAC, PINNED
 from support.netns.cable import address
+from support.netns.waiting import HUNG_S
 from support.netns.wire import a_wire
 from support.repeating import repeated
 
@@ -31,7 +32,7 @@ def ask(request, pair, agent) -> Ask:
         data = ["-d", json.dumps(request)] if request is not None else []
         words = [program, "-plaintext", *options, *data, target, symbol, *more]
         return subprocess.run(
-            [*pair.node.netns.prefix(), *words], capture_output=True, text=True, timeout=30, check=False
+            [*pair.node.netns.prefix(), *words], capture_output=True, text=True, timeout=HUNG_S, check=False
         )
 
     return run

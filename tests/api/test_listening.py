@@ -20,7 +20,7 @@ from arpguard.v1 import agent_pb2 as pb
 from arpguard_lab.topology import AgentProcess
 from support.netns.agents import said
 from support.netns.cable import Pair, a_pair, address
-from support.netns.waiting import until
+from support.netns.waiting import HUNG_S, until
 
 pytestmark = [pytest.mark.bpf, pytest.mark.netns]
 
@@ -330,7 +330,7 @@ def put(source: Path, target: Path) -> None:
 def ask(pair: Pair, ca: Path, *own: Path) -> str:
     """What the client is told over TLS."""
     words = [*pair.client.netns.prefix(), sys.executable, str(Path(__file__).with_name("ask.py")), PUBLIC, ca, *own]
-    done = subprocess.run([str(word) for word in words], capture_output=True, text=True, timeout=30, check=True)
+    done = subprocess.run([str(word) for word in words], capture_output=True, text=True, timeout=HUNG_S, check=True)
     return done.stdout.strip()
 
 
@@ -343,7 +343,7 @@ def shown_to(pair: Pair, pki: Pki, own: tuple[Path, Path]) -> str | None:
         context.set_alpn_protocols(["h2"])
         try:
             with (
-                socket.create_connection(("198.51.100.1", 50443), timeout=30) as plain,
+                socket.create_connection(("198.51.100.1", 50443), timeout=HUNG_S) as plain,
                 context.wrap_socket(plain, server_hostname="198.51.100.1") as secure,
             ):
                 secure.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0)))
@@ -369,7 +369,7 @@ def test_only_clients_with_a_certificate_of_the_ca_are_answered(pair, secured, p
 
 def test_plaintext_is_not_spoken_where_tls_is(pair, secured):
     def plain() -> bytes:
-        with socket.create_connection(("198.51.100.1", 50443), timeout=30) as connection:
+        with socket.create_connection(("198.51.100.1", 50443), timeout=HUNG_S) as connection:
             connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0)))
             try:
                 return connection.recv(9)

@@ -23,7 +23,7 @@ from arpguard.v1 import agent_pb2 as pb
 from arpguard.verdict import Reason
 from arpguard_lab.topology import AgentProcess
 from support.netns.agents import said
-from support.netns.waiting import until
+from support.netns.waiting import HUNG_S, until
 from support.netns.wire import a_wire, asking
 
 pytestmark = [pytest.mark.bpf, pytest.mark.netns]
@@ -56,7 +56,7 @@ def readers(node) -> int:
 def opened(node, api, **fields) -> grpc.Future:
     """A stream that the server knows of."""
     before = readers(node)
-    stream = api.WatchDecisions(timeout=60, **fields)
+    stream = api.WatchDecisions(timeout=HUNG_S, **fields)
     until(lambda: readers(node) == before + 1)
     return stream
 
@@ -109,13 +109,15 @@ def test_between_recent_and_live_nothing_is_missing_and_nothing_comes_twice(node
 
     with ThreadPoolExecutor() as pool:
         publisher = pool.submit(publish)
-        for _ in range(10):
-            with an_api(node.address) as api:
-                stream = api.WatchDecisions(timeout=60, include_recent=True)
-                wanted = node.on_loop(lambda: node.node.decisions.received) + 50
-                assert numbers(stream, wanted) == list(range(wanted))
-                stream.cancel()
-        stop.set()
+        try:
+            for _ in range(10):
+                with an_api(node.address) as api:
+                    stream = api.WatchDecisions(timeout=HUNG_S, include_recent=True)
+                    wanted = node.on_loop(lambda: node.node.decisions.received) + 50
+                    assert numbers(stream, wanted) == list(range(wanted))
+                    stream.cancel()
+        finally:
+            stop.set()
         publisher.result()
 
 
@@ -179,8 +181,8 @@ def test_slow_reader_loses_the_oldest_and_is_told_exactly_how_many_and_nobody_el
         assert numbers(slow, 1) == [0]
         for at in range(1, FLOOD + 1, 10):
             node.decide(*(a_decision(number) for number in range(at, at + 10)))
-            until(lambda at=at: at - len(read) < QUEUE_LEN // 2, what="the quick reader keeps up")
-        keeps_up.result(timeout=60)
+            until(lambda at=at: at - len(read) < QUEUE_LEN // 2, HUNG_S, "the quick reader keeps up")
+        keeps_up.result(timeout=HUNG_S)
         found = []
         while not found or found[-1][0] < FLOOD:
             item = next(slow)
@@ -245,8 +247,8 @@ def test_64_streams_may_be_open_and_the_next_is_refused_until_one_ends(node):
         connections = [stack.enter_context(an_api(node.address, *LEAST_WINDOW)) for _ in range(2)]
         streams = [opened(node, connections[number % 2]) for number in range(MAX_STREAMS)]
         for call in (
-            lambda: next(connections[0].WatchDecisions(timeout=30)),
-            lambda: next(connections[1].health.Watch(health_pb2.HealthCheckRequest(), timeout=30)),
+            lambda: next(connections[0].WatchDecisions(timeout=HUNG_S)),
+            lambda: next(connections[1].health.Watch(health_pb2.HealthCheckRequest(), timeout=HUNG_S)),
         ):
             code, message = ended(call)
             assert (code, message) == (EXHAUSTED, "64 streams are open: close one of them")
@@ -309,8 +311,8 @@ def mortal(agent) -> Iterator[AgentProcess]:
 
 def test_stopping_ends_every_stream_and_says_why(pair, mortal):
     with an_api(mortal) as api:
-        watching = api.WatchDecisions(timeout=60, include_recent=True)
-        health = api.health.Watch(health_pb2.HealthCheckRequest(), timeout=60)
+        watching = api.WatchDecisions(timeout=HUNG_S, include_recent=True)
+        health = api.health.Watch(health_pb2.HealthCheckRequest(), timeout=HUNG_S)
         assert next(health).status == health_pb2.HealthCheckResponse.SERVING
         with a_wire(pair.client) as wire:
             wire.exchange([wire.request(FOREIGN)], OWNED)
@@ -329,7 +331,7 @@ def test_stopping_waits_for_nobody_and_does_not_complain(mortal):
     leave = threading.Event()
 
     def never() -> Iterator[reflection_pb2.ServerReflectionRequest]:
-        leave.wait(60)
+        leave.wait(HUNG_S)
         yield from ()
 
     def one() -> Iterator[reflection_pb2.ServerReflectionRequest]:
@@ -350,7 +352,7 @@ def test_stopping_waits_for_nobody_and_does_not_complain(mortal):
 
 
 def test_live_stream_follows_the_traffic(pair, agent, api):
-    stream = api.WatchDecisions(timeout=30, filter={"vip": str(FOREIGN)})
+    stream = api.WatchDecisions(timeout=HUNG_S, filter={"vip": str(FOREIGN)})
     with asking(pair.client, FOREIGN):
         item = next(stream)
     stream.cancel()

@@ -21,6 +21,7 @@ from arpguard.runtime.kernel.pinned import Pinned
 from arpguard.verdict import Hook
 from support.frames.builders import HOUR_NS, VIP, a_control, an_arp_request, an_entry
 from support.frames.vouch_builders import a_vouching_control, some_grants
+from support.netns.waiting import HUNG_S
 from support.programs.compiling import another_build
 from support.programs.prog_run import DROPPED, LO, Plane, a_pin_dir
 
@@ -353,7 +354,7 @@ def test_pin_directory_is_private_to_root(pin_dir):
 
 
 def test_two_that_find_no_bpffs_at_the_same_time_mount_one(tmp_path, monkeypatch):
-    pin_dir, both, look = tmp_path / "pins", threading.Barrier(2, timeout=60), bpffs.is_bpffs
+    pin_dir, both, look = tmp_path / "pins", threading.Barrier(2, timeout=HUNG_S), bpffs.is_bpffs
 
     def looked(path: Path) -> bool:
         found = look(path)

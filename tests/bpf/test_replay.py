@@ -66,7 +66,7 @@ from support.frames.captures import (
     pcapng,
     section,
 )
-from support.netns.waiting import until
+from support.netns.waiting import HUNG_S, until
 
 pytestmark = pytest.mark.bpf
 
@@ -488,7 +488,7 @@ def test_nothing_is_pinned(config):
     command = f"{sys.executable} -m arpguard replay {config.with_name('capture')} --config {config} --summary -o json"
     script = f"umount -R /sys/fs/bpf; mount -t tmpfs tmpfs /sys/fs/bpf && {command}; mount | grep -c 'type bpf'"
     done = subprocess.run(
-        ["unshare", "--mount", "bash", "-c", script], capture_output=True, text=True, check=False, timeout=60
+        ["unshare", "--mount", "bash", "-c", script], capture_output=True, text=True, check=False, timeout=HUNG_S
     )
 
     assert '"arp": 1' in done.stdout, done.stderr
@@ -503,7 +503,7 @@ def test_who_is_not_root_is_told_so(config):
             folder.chmod(0o755)
     words = ["replay", str(path), "--config", str(config)]
     code = f"import os; os.setresuid(65534, 65534, 65534); from arpguard.cli.main import main; main({words!r})"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=20)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=HUNG_S)
 
     assert (done.returncode, done.stdout) == (3, "")
     assert done.stderr == "arpguard replay: this command needs root: run it with sudo\n"

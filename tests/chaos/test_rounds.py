@@ -10,7 +10,7 @@ import pytest
 from support.chance import SEED
 from support.lab.run import LIMIT_S, LabRun, kubernetes_run
 from support.lab.schedules import digest
-from support.netns.waiting import until
+from support.netns.waiting import HUNG_S, until
 from traces import check
 
 pytestmark = [pytest.mark.netns, pytest.mark.bpf]
@@ -72,7 +72,7 @@ def test_rounds_that_are_broken_off_say_what_was_found_until_then(tmp_path_facto
     told = iter(run.process.stderr.readline, "")
     assert any(line.startswith("round 1 (1000 rounds in all)") for line in told), "it ended before the first round did"
     run.process.send_signal(signal.SIGINT)
-    out, err = run.process.communicate(timeout=120)
+    out, err = run.process.communicate(timeout=HUNG_S)
     assert run.process.returncode == 1
     assert re.search("stopped in round [12]: a signal", err)
     assert re.search(r"[12] rounds, seed 4 \(schedule ", out)

@@ -17,6 +17,7 @@ import pytest
 from arpguard_lab.apiserver.embedded import running
 from arpguard_lab.apiserver.server import Options
 from support.kube.plain_http import APPLY, JSON_PATCH, MERGE, STRATEGIC, Api, real_kubeconfig
+from support.netns.waiting import HUNG_S
 
 REAL = os.environ.get("ARPGUARD_TEST_KUBECONFIG")
 OTHER_UID = "00000000-0000-0000-0000-000000000000"
@@ -967,7 +968,7 @@ def test_a_server_that_stops_while_clients_connect_leaves_no_connection_open(num
     with running(Options(tls=False)) as server:
         caller = threading.Thread(target=connect, args=(server.url,))
         caller.start()
-        assert many.wait(20)
+        assert many.wait(HUNG_S)
     ended.set()
     caller.join()
     gc.collect()  # pytest fails the test for what was not closed

@@ -27,6 +27,7 @@ from arpguard_lab.apiserver.server import ApiServer, Options
 from arpguard_lab.cluster import objects
 from support.kube.manifests import tool
 from support.kube.plain_http import MERGE, STRATEGIC, Api, counted
+from support.netns.waiting import HUNG_S
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
@@ -538,7 +539,7 @@ def kubectl(kubeconfig, tmp_path):
 
     def run(*arguments, stdin=None):
         command = [found, "--kubeconfig", kubeconfig, "--cache-dir", str(tmp_path / "cache"), *arguments]
-        return subprocess.run(command, input=stdin, capture_output=True, text=True, check=True, timeout=60).stdout
+        return subprocess.run(command, input=stdin, capture_output=True, text=True, check=True, timeout=HUNG_S).stdout
 
     return run
 
@@ -648,7 +649,7 @@ def test_a_process_says_what_is_wrong_with_its_files(tmp_path):
     wrong = tmp_path / "wrong.yaml"
     wrong.write_text("kind: [")
     command = [sys.executable, "-m", "arpguard_lab.apiserver", "--load", str(wrong)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=HUNG_S)
     assert (done.returncode, str(wrong) in done.stderr) == (2, True)
 
 

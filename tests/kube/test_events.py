@@ -10,6 +10,7 @@ from arpguard.core.reporting import Notice, Subject
 from arpguard.kube import events as events_module
 from arpguard.kube.events import ATTEMPTS, WAITING, EventWriter
 from support.kube.scripted_server import an_api, answer, broken, in_loop, refusal, silence, until
+from support.netns.waiting import HUNG_S
 
 WALL = 1_700_000_000_000_000_000
 SERVICE = Subject("v1", "Service", "shop", "web", "u-1")
@@ -178,6 +179,6 @@ async def test_writer_ends_though_something_was_said_a_moment_before(tmp_path, s
             await asyncio.sleep(0)
 
         task.cancel()
-        await asyncio.wait([task], timeout=5)
+        await asyncio.wait([task], timeout=HUNG_S)
 
         assert task.cancelled()

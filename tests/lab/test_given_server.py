@@ -13,6 +13,7 @@ from arpguard_lab.apiserver.resources import NAMESPACES, NODES, PODS, SERVICES
 from arpguard_lab.apiserver.server import Options
 from arpguard_lab.cluster import objects
 from support.lab.run import LabRun, as_expected
+from support.netns.waiting import HUNG_S
 
 pytestmark = [pytest.mark.netns, pytest.mark.bpf]
 
@@ -40,7 +41,7 @@ def a_run(folder: Path, *scenarios: str):
     finally:
         if run.process.poll() is None:
             run.process.terminate()
-            run.process.communicate(timeout=60)
+            run.process.communicate(timeout=HUNG_S)
 
 
 def steps(run: LabRun) -> list[dict]:

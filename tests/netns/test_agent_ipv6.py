@@ -31,7 +31,7 @@ from arpguard.wire.ndp import (
 from arpguard_lab.topology import AgentProcess
 from support.netns.agents import arpguard, said
 from support.netns.cable import Pair, a_pair, address, address6, groups_of, speak_ipv6
-from support.netns.waiting import ANSWER_S, REPAIR_S, until
+from support.netns.waiting import ANSWER_S, HUNG_S, REPAIR_S, until
 
 pytestmark = [pytest.mark.netns, pytest.mark.bpf]
 
@@ -203,7 +203,7 @@ def test_takeover_is_announced_three_times(agent, asker):
 
 def metrics(pair: Pair) -> list[str]:
     def scrape() -> str:
-        with urllib.request.urlopen(f"http://127.0.0.1:{PORT}/metrics", timeout=5) as response:
+        with urllib.request.urlopen(f"http://127.0.0.1:{PORT}/metrics", timeout=HUNG_S) as response:
             return response.read().decode()
 
     return pair.node.netns.call(scrape).splitlines()

@@ -18,7 +18,7 @@ from arpguard_lab.topology import AgentProcess, Ethernet, Host
 from support.netns.agents import arpguard
 from support.netns.cable import Pair, a_pair, a_place, address, address6, speak_ipv6
 from support.netns.rogue import a_rogue
-from support.netns.waiting import until
+from support.netns.waiting import HUNG_S, until
 
 pytestmark = [pytest.mark.netns, pytest.mark.bpf]
 
@@ -118,7 +118,9 @@ def test_silent_rogues_are_found_on_every_vip_within_the_period_and_each_is_name
 
 def metric(host: Host, name: str) -> list[tuple[str, str]]:
     """The rows of a metric of a node: labels and value."""
-    text = host.netns.call(lambda: urllib.request.urlopen("http://127.0.0.1:9469/metrics", timeout=10).read().decode())
+    text = host.netns.call(
+        lambda: urllib.request.urlopen("http://127.0.0.1:9469/metrics", timeout=HUNG_S).read().decode()
+    )
     return re.findall(rf"^arpguard_{name}(?:{{(.*)}})? (\S+)$", text, re.MULTILINE)
 
 

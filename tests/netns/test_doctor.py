@@ -26,7 +26,7 @@ from arpguard_lab.traps import FIRST_WARD, TRAPS
 from arpguard_lab.ward import SHOP, Ward, treat
 from support.netns.cable import Pair, a_pair, a_place, address
 from support.netns.foreign import TC_OK, a_tc_program, an_xdp_program, attached
-from support.netns.waiting import until
+from support.netns.waiting import HUNG_S, until
 
 pytestmark = [pytest.mark.netns, pytest.mark.bpf]
 
@@ -244,7 +244,7 @@ def test_without_root_what_can_be_read_is_checked_and_the_rest_is_unknown(pair):
     pair.node.bind(VIP, "lo")
     words = [sys.executable, "-m", "arpguard", "doctor", "-o", "json", "--address", "unix:///nobody"]
     prefix = [*pair.node.netns.prefix(), "setpriv", "--reuid=65534", "--clear-groups"]
-    done = subprocess.run([*prefix, *words], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([*prefix, *words], capture_output=True, text=True, timeout=HUNG_S, check=False)
     checks = _checks(done)
     assert done.returncode == 1
     assert checks["vip-bound"]["verdict"] == "bad"
@@ -264,7 +264,7 @@ print([f["commands"] for c in json.load(sys.stdin)["checks"] if c["check"] == "b
 {doctor}
 """
     words = [*pair.node.netns.prefix(), "unshare", "--mount", "sh", "-c", script]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=HUNG_S, check=False)
     before, after = json.loads(f"[{done.stdout}]")
     verdicts = [{c["check"]: c["verdict"] for c in document["checks"]}["bpffs"] for document in (before, after)]
     assert verdicts == ["warn", "ok"]
@@ -393,7 +393,7 @@ def test_commands_of_the_page_do_what_it_shows(lab):
         for line in text.splitlines() if kind == "console" else ():
             script += ["echo @@@", line.removeprefix("# ")]
     words = [*lab.join("page", 98).netns.prefix(), "unshare", "--mount", "bash", "-c", "\n".join(script)]
-    done = subprocess.run(words, cwd=PAGE.parents[1], capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(words, cwd=PAGE.parents[1], capture_output=True, text=True, timeout=HUNG_S, check=False)
     outputs = iter(done.stdout.split("@@@\n")[1:])
     assert done.stderr == ""
     output = ""
@@ -427,7 +427,7 @@ def test_the_lab_shows_each_trap_before_and_after():
     )
     wide = {**os.environ, "COLUMNS": "300"}
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, env=wide, check=False
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=HUNG_S, env=wide, check=False
     )
     lines = [" ".join(line.split()) for line in done.stdout.splitlines()]
     assert (done.returncode, done.stderr) == (0, "")

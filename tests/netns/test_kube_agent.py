@@ -21,7 +21,7 @@ from support.netns.agents import pid_of
 from support.netns.cable import Pair, a_pair, address
 from support.netns.foreign import programs_at
 from support.netns.rtnl import rtnl_held, waits_in_the_kernel
-from support.netns.waiting import until
+from support.netns.waiting import HUNG_S, until
 
 pytestmark = [pytest.mark.netns, pytest.mark.bpf]
 
@@ -86,7 +86,7 @@ def agent(pair, server) -> Iterator[EarlyKubeAgent]:
 
 def _metric(pair: Pair, name: str) -> float:
     def read() -> str:
-        with urllib.request.urlopen(f"http://127.0.0.1:{PORT}/metrics", timeout=5) as response:
+        with urllib.request.urlopen(f"http://127.0.0.1:{PORT}/metrics", timeout=HUNG_S) as response:
             return response.read().decode()
 
     rows = [line.split() for line in pair.node.netns.call(read).splitlines() if line.startswith(f"{name} ")]

@@ -21,7 +21,7 @@ from arpguard_lab.topology import Host
 from support.lab.run import kubernetes_run
 from support.netns.agents import arpguard
 from support.netns.cable import a_place
-from support.netns.waiting import until
+from support.netns.waiting import HUNG_S, until
 
 pytestmark = [pytest.mark.netns, pytest.mark.bpf]
 
@@ -35,7 +35,7 @@ def test_a_lab_that_is_stopped_in_the_middle_leaves_nothing_behind(tmp_path_fact
     with kubernetes_run(folder, "--scenario", "etp-local") as run:
         until(lambda: len(run.others()) >= 4, 60, "an API server and three agents run")
         run.process.send_signal(signal.SIGTERM)
-        run.process.communicate(timeout=60)
+        run.process.communicate(timeout=HUNG_S)
         assert run.process.returncode == 128 + signal.SIGTERM
         until(lambda: not any(run.leftovers().values()), 10, "what ran ends by itself")
 

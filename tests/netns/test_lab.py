@@ -10,7 +10,7 @@ import pytest
 from arpguard_lab import runner
 from support.lab.run import NODES, NOTHING, LabRun, SmallRun
 from support.netns.agents import arpguard
-from support.netns.waiting import until
+from support.netns.waiting import HUNG_S, until
 
 pytestmark = [pytest.mark.netns, pytest.mark.bpf]
 
@@ -41,7 +41,7 @@ def test_demonstration_shows_each_step_as_it_is_done_and_ends_with_what_it_shows
     lines = [run.process.stdout.readline() for _ in range(4)]
     assert lines[3].split("  ")[0] == "VIP on lo, no guard"
     assert run.process.poll() is None, "there is more to come"
-    rest, err = run.process.communicate(timeout=200)
+    rest, err = run.process.communicate(timeout=HUNG_S)
 
     assert (run.process.returncode, err) == (0, "")
     assert "VIP on lo, guarded" in rest
@@ -55,7 +55,7 @@ def test_scenario_that_cannot_go_on_is_a_failed_step_and_the_others_run(begin):
     for pid in run.others("/1/node-"):
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-    out, err = run.process.communicate(timeout=200)
+    out, err = run.process.communicate(timeout=HUNG_S)
 
     assert (run.process.returncode, err) == (1, "")
     assert "could not continue" in out.partition("\nflux: ")[0]
@@ -67,7 +67,7 @@ def test_scenario_whose_process_is_killed_is_a_failed_step_and_the_others_run(be
     run = begin("--scenario", "observe", "--scenario", "flux")
     _wait_for_guards(run)
     os.kill(min(run.others("arpguard lab")), signal.SIGKILL)
-    out, err = run.process.communicate(timeout=200)
+    out, err = run.process.communicate(timeout=HUNG_S)
 
     assert (run.process.returncode, err) == (1, "")
     assert "its process was killed by SIGKILL" in out.partition("\nflux: ")[0]
@@ -78,7 +78,7 @@ def test_scenario_whose_process_is_killed_is_a_failed_step_and_the_others_run(be
 @pytest.mark.parametrize("words", [["--scenario", "flux"], ["--kubernetes"]], ids=["scenario", "kubernetes"])
 def test_all_beside_another_choice_exits_2(begin, words):
     run = begin("--all", *words)
-    assert "--all: " in run.process.communicate(timeout=20)[1]
+    assert "--all: " in run.process.communicate(timeout=HUNG_S)[1]
     assert run.process.returncode == 2
 
 
@@ -87,7 +87,7 @@ def test_a_tmpdir_too_long_for_sockets_is_left_alone(tmp_path):
     folder = tmp_path / ("a" * 60)
     folder.mkdir()
     run = LabRun(folder, "--nodes", str(NODES), "--scenario", "can-reach")
-    said = run.process.communicate(timeout=200)
+    said = run.process.communicate(timeout=HUNG_S)
     assert run.process.returncode == 0, said
 
 
@@ -100,7 +100,7 @@ def test_list_names_every_scenario_with_what_it_shows():
 
 def test_an_unknown_scenario_exits_2_and_names_those_that_there_are(begin):
     run = begin("--scenario", "no-such-thing")
-    out, err = run.process.communicate(timeout=20)
+    out, err = run.process.communicate(timeout=HUNG_S)
     assert (run.process.returncode, out) == (2, "")
     assert f"no-such-thing: one of {', '.join(ALL)}\n" in err
     assert run.leftovers() == NOTHING
@@ -109,7 +109,7 @@ def test_an_unknown_scenario_exits_2_and_names_those_that_there_are(begin):
 @pytest.mark.parametrize("nodes", ["1", "17"])
 def test_a_number_of_nodes_that_makes_no_sense_exits_2(begin, nodes):
     run = begin("--nodes", nodes)
-    assert "2 to 16" in run.process.communicate(timeout=20)[1]
+    assert "2 to 16" in run.process.communicate(timeout=HUNG_S)[1]
     assert run.process.returncode == 2
 
 
@@ -124,7 +124,7 @@ def test_a_lab_that_is_stopped_in_the_middle_leaves_nothing_behind(begin, number
     _wait_for_guards(run)
     assert run.others()
     send(run.process.pid, number)
-    said = run.process.communicate(timeout=60)
+    said = run.process.communicate(timeout=HUNG_S)
     assert run.process.returncode == 128 + number, said
     assert run.leftovers() == NOTHING
 
@@ -134,6 +134,6 @@ def test_scenarios_of_a_lab_that_is_killed_end_and_remove_their_networks(begin):
     run = begin("--scenario", "observe", "--scenario", "flux")
     _wait_for_guards(run)
     run.process.kill()
-    _, err = run.process.communicate(timeout=60)
+    _, err = run.process.communicate(timeout=HUNG_S)
     until(lambda: not run.namespaces() and not run.others(), 60, "namespaces and processes of its scenarios are gone")
     assert err == ""

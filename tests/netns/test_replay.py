@@ -33,7 +33,7 @@ from arpguard_lab.topology import Host, Lab
 from support.frames.builders import a_frame, patched
 from support.netns.agents import arpguard
 from support.netns.cable import Pair, a_pair, a_place, address, address6, speak_ipv6
-from support.netns.waiting import until
+from support.netns.waiting import HUNG_S, until
 from support.netns.wire import a_wire
 
 pytestmark = [pytest.mark.netns, pytest.mark.bpf]
@@ -106,7 +106,7 @@ class Capture:
             wire.send(a_frame(ArpPacket(ArpOp.REQUEST, MARK, IPv4Address(0), ZERO_MAC, FREE), src=MARK))
         until(lambda: MARK.octets in self.path.read_bytes(), 20, "the last frame is in the file")
         self._process.send_signal(signal.SIGINT)
-        self._process.wait(20)
+        self._process.wait(HUNG_S)
         assert not re.search(r"[1-9]\d* packets? dropped", self._log.read_text()), self._log.read_text()
 
     def close(self) -> None:

@@ -8,6 +8,7 @@ import pytest
 from arpguard_lab.topology import Lab
 from netns.test_readme import _BEFORE, ROOT, Typed, _typed
 from support.netns.cable import a_place, address
+from support.netns.waiting import HUNG_S
 from support.netns.wire import asking
 
 pytestmark = [pytest.mark.bpf, pytest.mark.netns]
@@ -41,7 +42,7 @@ def typed() -> list[tuple[Typed, str, int]]:
                 cwd=folder,
                 capture_output=True,
                 text=True,
-                timeout=240,
+                timeout=HUNG_S,
                 check=False,
             )
     found = re.findall(r"^@@@\n(.*?)^@@=(\d+)$", done.stdout, re.MULTILINE | re.DOTALL)

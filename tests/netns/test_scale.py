@@ -13,7 +13,7 @@ from arpguard.v1 import agent_pb2_grpc
 from arpguard_lab.topology import AgentProcess
 from support.netns.agents import said
 from support.netns.cable import Pair, a_pair, address
-from support.netns.waiting import until
+from support.netns.waiting import HUNG_S, until
 from support.netns.wire import Wire, a_wire
 
 pytestmark = [pytest.mark.netns, pytest.mark.bpf]
@@ -56,7 +56,7 @@ def metrics_of(pair: Pair) -> dict[str, float]:
     """Samples by name and labels."""
 
     def scrape() -> str:
-        with closing(urllib.request.urlopen(METRICS, timeout=30)) as answer:
+        with closing(urllib.request.urlopen(METRICS, timeout=HUNG_S)) as answer:
             return answer.read().decode()
 
     lines = pair.node.netns.call(scrape).splitlines()

@@ -17,7 +17,7 @@ import pytest
 
 from arpguard_lab import warm
 from arpguard_lab.netns import Netns
-from support.netns.waiting import ANSWER_S, until
+from support.netns.waiting import ANSWER_S, HUNG_S, until
 from support.warming import a_fork_server
 
 pytestmark = pytest.mark.netns
@@ -214,7 +214,7 @@ def test_everybody_starts_their_own_once_the_server_has_ended(listens, monkeypat
 
 def test_server_ends_at_once_where_the_kernel_lacks_what_it_needs():
     change = "from arpguard_lab import forkserver as it; it._PR_SET_MM_MAP_SIZE = -1; it.main()"
-    done = subprocess.run([sys.executable, "-c", change, "-1"], stdin=subprocess.DEVNULL, check=False, timeout=60)
+    done = subprocess.run([sys.executable, "-c", change, "-1"], stdin=subprocess.DEVNULL, check=False, timeout=HUNG_S)
     assert done.returncode == 0
 
 

@@ -4,6 +4,7 @@ import subprocess
 from pathlib import Path
 
 from arpguard.v1 import agent_pb2 as pb
+from support.netns.waiting import HUNG_S
 
 HOSTILE = "\x1b[31mred\x1b]0;title\x07 \u202eback\u202c 名前名前 e\u0301 " + "long" * 60
 
@@ -41,7 +42,7 @@ DECISION = pb.Decision(
 
 
 def _openssl(*words: str, folder: Path) -> None:
-    subprocess.run(["openssl", *words], cwd=folder, check=True, capture_output=True, timeout=30)
+    subprocess.run(["openssl", *words], cwd=folder, check=True, capture_output=True, timeout=HUNG_S)
 
 
 def make_pki(folder: Path) -> Path:

@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from arpguard_lab.netns import Netns
-from support.netns.waiting import until
+from support.netns.waiting import HUNG_S, until
 from support.required import do_without
 
 _LISTEN = "127.0.0.1:9090"
@@ -37,7 +37,9 @@ class Prometheus:
         """The data of an answer of its API."""
 
         def ask() -> bytes:
-            with urllib.request.urlopen(f"http://{_LISTEN}/api/v1/{path}?{urlencode(query)}", timeout=30) as response:
+            with urllib.request.urlopen(
+                f"http://{_LISTEN}/api/v1/{path}?{urlencode(query)}", timeout=HUNG_S
+            ) as response:
                 return response.read()
 
         found = json.loads(self._netns.call(ask))

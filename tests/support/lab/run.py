@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from support.netns.waiting import HUNG_S
+
 LIMIT_S = 1100  # of a run of many scenarios, or of random faults
 _MARK = "ARPGUARD_TEST_RUN"
 # Bars that only hold on a machine with nothing else to do: in tests, a figure may be so much, in the unit of its name.
@@ -108,7 +110,7 @@ def kubernetes_run(folder: Path, *words: str) -> Iterator[LabRun]:
     finally:
         if run.process.poll() is None:
             run.process.send_signal(signal.SIGTERM)
-            run.process.communicate(timeout=60)
+            run.process.communicate(timeout=HUNG_S)
 
 
 def missed(step: Mapping[str, Any]) -> list[str]:

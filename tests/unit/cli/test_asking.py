@@ -19,6 +19,7 @@ from arpguard.cli import client, tables
 from arpguard.cli.options import DEFAULT_LIMIT
 from arpguard.v1 import agent_pb2 as pb
 from support.cli import DECISION, VIP
+from support.netns.waiting import HUNG_S
 
 KERNEL = ("arpguard.dataplane.loader", "arpguard.dataplane.netlink", "pyroute2")
 FAST_PINGS = {"grpc.keepalive_time_ms": 300, "grpc.http2.ping_timeout_ms": 300}
@@ -372,7 +373,7 @@ def test_follower_of_an_agent_that_hangs_gives_up(run, agent, tmp_path, monkeypa
     def one_and_no_more():
         yield pb.WatchDecisionsResponse(decision=DECISION)
         hung.set()
-        ended.wait(60)
+        ended.wait(HUNG_S)
 
     agent.prepared.answers["WatchDecisions"] = one_and_no_more()
     with a_relay(path, agent.target.removeprefix("unix://")) as hung:
@@ -410,16 +411,16 @@ def test_each_line_is_there_as_soon_as_it_came_and_interrupting_is_quiet(agent, 
 
     def one_and_no_more():
         yield pb.WatchDecisionsResponse(decision=DECISION)
-        gone.wait(60)
+        gone.wait(HUNG_S)
 
     agent.prepared.answers["WatchDecisions"] = one_and_no_more()
     words = [*prefix, sys.executable, "-m", "arpguard", "decisions", "--follow", "-o", "json"]
     env = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env) as follower:
-        ready, _, _ = select.select([follower.stdout], [], [], 20)
+        ready, _, _ = select.select([follower.stdout], [], [], HUNG_S)
         line = follower.stdout.readline() if ready else b"null"
         follower.send_signal(signal.SIGINT)
-        _, err = follower.communicate(timeout=20)
+        _, err = follower.communicate(timeout=HUNG_S)
     gone.set()
 
     assert json.loads(line)["decision"]["vip"] == "192.0.2.10"

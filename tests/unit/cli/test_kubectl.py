@@ -27,7 +27,7 @@ from arpguard_lab.cluster import objects
 from support.cli import HOSTILE, VIP, lines_of
 from support.kube.manifests import DEPLOY, objects_in, tool
 from support.kube.plain_http import MERGE, Api
-from support.netns.waiting import until
+from support.netns.waiting import HUNG_S, until
 from support.terminal import Terminal
 
 pytestmark = pytest.mark.usefixtures("without_authorities")
@@ -455,7 +455,9 @@ def test_kubectl_itself_runs_commands_in_these_pods(server, agents, kubeconfig):
     server.do(lambda it: it.write_kubeconfig(kubeconfig, "admin"))
 
     def run(*more):
-        return subprocess.run([*words, *more], env=environment, capture_output=True, text=True, check=False, timeout=60)
+        return subprocess.run(
+            [*words, *more], env=environment, capture_output=True, text=True, check=False, timeout=HUNG_S
+        )
 
     done = run("arpguard", "status", "-o", "json")
     wrong = run("arpguard", "status", "-x")
@@ -516,13 +518,13 @@ def test_decisions_are_followed_on_all_nodes_though_one_is_away(fleet, agents, k
 
 def _until(held, message):
     yield message
-    held.wait(60)
+    held.wait(HUNG_S)
 
 
 def test_what_followed_agents_say_reaches_no_terminal_as_it_is(fleet, kubeconfig):
     fleet.set("decisions", (3, HOSTILE))
     with follow(kubeconfig) as running:
-        _, err = running.communicate(timeout=60)
+        _, err = running.communicate(timeout=HUNG_S)
 
     assert "red" in err
     assert all(line.isprintable() for line in err.rstrip("\n").split("\n"))
@@ -531,7 +533,7 @@ def test_what_followed_agents_say_reaches_no_terminal_as_it_is(fleet, kubeconfig
 def test_follow_ends_where_no_node_can_be_followed(fleet, kubeconfig):
     fleet.away = dict.fromkeys(NODES, NO_ROUTE)
     with follow(kubeconfig) as running:
-        _, err = running.communicate(timeout=60)
+        _, err = running.communicate(timeout=HUNG_S)
 
     assert running.returncode == 3
     assert "kubectl arpguard decisions: no node's decisions can be followed" in err
@@ -984,7 +986,7 @@ def test_kubectl_completes_by_the_script_in_the_documentation(words, expected, t
             capture_output=True,
             text=True,
             check=True,
-            timeout=60,
+            timeout=HUNG_S,
         )
         return done.stdout.splitlines()
 

@@ -20,7 +20,7 @@ from arpguard.cli.main import main
 from arpguard.errors import DataPlaneError
 from arpguard.v1 import agent_pb2 as pb
 from arpguard_lab import command as lab
-from support.netns.waiting import until
+from support.netns.waiting import HUNG_S, until
 
 
 def test_version(run):
@@ -211,7 +211,7 @@ def test_pins_that_may_not_be_read_are_told_from_none(tmp_path):
     tmp_path.chmod(0o700)
     code = f"import os; os.setresuid(65534, 65534, 65534); open_maps(Path({str(tmp_path)!r}))"
     lines = f"from pathlib import Path; from arpguard.dataplane.loader import open_maps; {code}"
-    done = subprocess.run([sys.executable, "-c", lines], capture_output=True, text=True, check=False, timeout=20)
+    done = subprocess.run([sys.executable, "-c", lines], capture_output=True, text=True, check=False, timeout=HUNG_S)
 
     assert done.stderr.endswith(f"not permitted to read {tmp_path}: run as root\n")
 
@@ -335,7 +335,7 @@ def test_interrupt_ends_every_command_also_where_it_was_ignored(run, monkeypatch
 
 def test_closed_pipe_is_quiet():
     words = f"{sys.executable} -m arpguard completion zsh | head -n 1"
-    done = subprocess.run(["bash", "-c", words], capture_output=True, text=True, check=False, timeout=20)
+    done = subprocess.run(["bash", "-c", words], capture_output=True, text=True, check=False, timeout=HUNG_S)
 
     assert done.stderr == ""
     assert len(done.stdout.splitlines()) == 1
@@ -349,7 +349,7 @@ def test_closed_pipe_is_quiet():
 @pytest.mark.parametrize("words", ["lab --list", "completion zsh"], ids=["short", "long"])
 def test_output_that_cannot_be_written_is_one_line(words, output, reason):
     line = f"{sys.executable} -m arpguard {words} {output}"
-    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=False, timeout=20)
+    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=False, timeout=HUNG_S)
 
     assert (done.returncode, done.stderr.count("\n")) == (3, 1)
     assert done.stderr.startswith(f"arpguard {words.split()[0]}: ")
@@ -377,7 +377,7 @@ def test_bash_reads_the_completion(run, tmp_path):
     script.write_text(run("completion", "bash")[1])
     complete = "COMP_WORDS=(arpguard de); COMP_CWORD=1; _shtab_arpguard; echo $COMPREPLY"
     words = f"bash -n {script} && source {script} && {complete}"
-    done = subprocess.run(["bash", "-c", words], capture_output=True, text=True, check=False, timeout=20)
+    done = subprocess.run(["bash", "-c", words], capture_output=True, text=True, check=False, timeout=HUNG_S)
 
     assert (done.returncode, done.stderr, done.stdout) == (0, "", "decisions\n")
 
@@ -403,7 +403,12 @@ def completed(run, tmp_path):
         )
         environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
         done = subprocess.run(
-            ["bash", "-c", "\n".join(lines)], capture_output=True, text=True, check=False, timeout=60, env=environment
+            ["bash", "-c", "\n".join(lines)],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=HUNG_S,
+            env=environment,
         )
         assert done.stderr == ""
         return done.stdout.split()

@@ -15,6 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from arpguard.errors import ListenError
 from arpguard.observe import exporter as module
 from arpguard.observe.exporter import DEADLINE_S, MAX_CONNECTIONS, MAX_HEAD_BYTES, PATIENCE_S, PLACES_OF_ONE, Exporter
+from support.netns.waiting import HUNG_S
 
 ANY = "127.0.0.1:0"
 SCRAPE = b"GET /metrics HTTP/1.1\r\nHost: node\r\n\r\n"
@@ -88,7 +89,7 @@ def agent():
 
 def ask(port, method="GET", path="/metrics", headers=None, host="127.0.0.1", source=None):
     """(status, headers, body)"""
-    connection = HTTPConnection(host, port, timeout=10, source_address=source)
+    connection = HTTPConnection(host, port, timeout=HUNG_S, source_address=source)
     try:
         connection.request(method, path, headers=headers or {})
         response = connection.getresponse()
@@ -109,7 +110,7 @@ def connected(port, count=1, send=b"", source=None):
     try:
         for number in range(count):
             own = source or client_address(number + 1)
-            clients.append(socket.create_connection(("127.0.0.1", port), timeout=20, source_address=own))
+            clients.append(socket.create_connection(("127.0.0.1", port), timeout=HUNG_S, source_address=own))
             clients[-1].sendall(send)
         yield clients
     finally:

@@ -11,6 +11,7 @@ from arpguard.core.closing import NOTHING, Closing
 from arpguard.model import Link, Surroundings
 from arpguard.runtime import early
 from arpguard.runtime.early import EarlyFile
+from support.netns.waiting import HUNG_S
 
 CONFIG = parse_config("{mode: enforce}")
 ETH0 = Link(2, "eth0", MacAddress.parse("02:00:00:00:00:01"), up=True)
@@ -74,7 +75,7 @@ def test_no_pass_waits_for_the_disk_and_the_last_of_what_is_asked_for_meanwhile_
     write = early._write
 
     def slow_write(to: Path, text: str) -> None:
-        assert going.wait(60)
+        assert going.wait(HUNG_S)
         write(to, text)
         written.append(text)
 

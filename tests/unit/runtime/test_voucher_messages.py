@@ -21,6 +21,7 @@ from arpguard.runtime.voucher.messages import (
     decode_news,
     encode,
 )
+from support.netns.waiting import HUNG_S
 
 LARGEST = (1 << 64) - 1
 TERM = AdoptedTerm(LARGEST, "an instance", LARGEST - 1, 600_000_000, trial=True)
@@ -72,7 +73,7 @@ def test_who_vouches_for_nobody_ends_at_once(monkeypatch):
     monkeypatch.setattr(voucher_loop, "FAREWELL_NS", 3600 * 10**9)
     thread, ours = a_loop()
     ours.send(encode(Farewell()))
-    thread.join(60)
+    thread.join(HUNG_S)
     assert not thread.is_alive()
     ours.close()
 
@@ -80,7 +81,7 @@ def test_who_vouches_for_nobody_ends_at_once(monkeypatch):
 def test_ends_with_its_agent():
     thread, ours = a_loop()
     ours.close()
-    thread.join(60)
+    thread.join(HUNG_S)
     assert not thread.is_alive()
 
 
@@ -89,4 +90,4 @@ def test_what_cannot_be_vouched_for_is_told():
     ours.send(encode(Adopt(TERM, "no such link", bytes(6), bytes(16))))
     assert decode_news(ours.recv(4096)) == TermNews(TERM.number, Phase.NO_LINK)
     ours.close()
-    thread.join(60)
+    thread.join(HUNG_S)

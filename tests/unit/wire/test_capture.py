@@ -27,6 +27,7 @@ from support.frames.captures import (
     pcapng,
     section,
 )
+from support.netns.waiting import HUNG_S
 
 FRAMES = (b"first frame", b"the second one", b"x" * 1514)
 SECOND = 1_000_000_000
@@ -268,7 +269,7 @@ def test_frames_are_those_that_wireshark_writes(form, tmp_path):
         pytest.skip("editcap is not installed (Debian: wireshark-common)")
     (tmp_path / "before").write_bytes(pcap(FRAMES, BIG, NANO))
     subprocess.run(
-        ["editcap", "-F", form, "before", "after"], cwd=tmp_path, check=True, capture_output=True, timeout=60
+        ["editcap", "-F", form, "before", "after"], cwd=tmp_path, check=True, capture_output=True, timeout=HUNG_S
     )
     frames = read((tmp_path / "after").read_bytes())
 
