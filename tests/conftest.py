@@ -29,6 +29,9 @@ from support.warming import a_fork_server
 
 # In the background (`nohup make test &`, CI runners) SIGINT is ignored, and what tests start would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+# A forked child leaves its parent's garbage alone: to destroy a server of grpc.aio it would wait for a thread that only
+# the parent has, forever.
+os.register_at_fork(after_in_child=gc.freeze)
 # Tables are as wide as without a terminal; xdist tells its workers of 80 columns.
 os.environ.pop("COLUMNS", None)
 # How long an example takes says something about the machine, not about the code.
@@ -83,13 +86,13 @@ _GROUPS = {
     "tests/chaos/": "rounds",
     "tests/soak/": "rounds",
     "tests/api/test_cluster": "clusters",
-    "tests/kube/test_burst": "in this process",
-    "tests/kube/test_cluster_runtime": "in this process",
-    "tests/kube/test_conflicts": "in this process",
-    "tests/kube/test_dual_stack": "in this process",
-    "tests/kube/test_faults": "in this process",
-    "tests/kube/test_leaving": "in this process",
-    "tests/kube/test_membership": "in this process",
+    "tests/kube/test_burst": "runtimes",
+    "tests/kube/test_cluster_runtime": "runtimes",
+    "tests/kube/test_conflicts": "runtimes",
+    "tests/kube/test_dual_stack": "runtimes",
+    "tests/kube/test_faults": "runtimes",
+    "tests/kube/test_leaving": "runtimes",
+    "tests/kube/test_membership": "runtimes",
     "tests/netns/test_kube": "clusters",
     "tests/netns/test_link_cluster": "clusters",
     "tests/netns/test_flood": "clusters",
