@@ -262,8 +262,9 @@ def test_mode_is_the_kernels(guarded, mode):
 
 
 def test_fence_is_what_is_left(guarded):
-    guarded.guard({VIP: an_entry()}, a_control(fence_ns=boot_ns() + 90 * NS_PER_S))
-    assert 30 < guarded.value("fence_seconds") <= 90
+    fence_ns = boot_ns() + 90 * NS_PER_S
+    guarded.guard({VIP: an_entry()}, a_control(fence_ns=fence_ns))
+    assert 90 >= guarded.value("fence_seconds") >= (fence_ns - boot_ns()) / NS_PER_S
 
 
 @pytest.mark.parametrize(
@@ -291,11 +292,13 @@ def test_node_whose_vouchers_fence_has_passed_is_no_owner_though_the_api_servers
 
 
 def test_both_fences_of_a_node_that_is_bound_can_be_read(guarded):
+    began_ns = boot_ns()
     guarded.bind({VIP: an_entry()}, left_ns=90 * NS_PER_S)
 
     assert len(guarded.series("vip_owner")) == 1
-    assert 30 < guarded.value("voucher_fence_seconds") <= 90
-    assert 30 < get_status(guarded.node, pb.GetStatusRequest()).voucher_fence_left.seconds <= 90
+    measured_s = guarded.value("voucher_fence_seconds")
+    told_s = get_status(guarded.node, pb.GetStatusRequest()).voucher_fence_left.ToNanoseconds() / NS_PER_S
+    assert 90 >= measured_s >= told_s >= 90 - (boot_ns() - began_ns) / NS_PER_S
 
 
 def test_node_without_a_voucher_has_no_fence_of_one(guarded):
@@ -321,10 +324,11 @@ def test_what_the_agent_did_since_it_started(guarded):
 
 
 def test_configuration_in_force(guarded):
+    began = time.time()
     guarded.node.in_force = replace(guarded.node.in_force, generation=4, loaded_ns=boot_ns() - HOUR_NS)
     assert guarded.value("config_generation") == 4
     assert guarded.value("config_problems") == 0
-    assert abs(seconds_ago(guarded.value("config_load_timestamp_seconds")) - 3600) < 60
+    assert began - 3601 < guarded.value("config_load_timestamp_seconds") < time.time() - 3599
     guarded.node.in_force.problem = "vips[0]: wrong"
     assert guarded.value("config_problems") == 1
 
@@ -392,6 +396,7 @@ def test_frames_of_vouching_are_counted_by_what_came_of_them(guarded):
 
 
 def test_foreign_claims_by_vip_link_and_reason_never_by_mac(guarded):
+    began = time.time()
     macs = [MacAddress(bytes([2, 0, 0, 0, 1, number])) for number in range(3)]
     with guarded.reading_events() as reader:
         for mac in macs:
@@ -407,7 +412,7 @@ def test_foreign_claims_by_vip_link_and_reason_never_by_mac(guarded):
     }
     times = guarded.series("conflict_last_timestamp_seconds")
     assert times.keys() == claims.keys()
-    assert all(seconds_ago(last) < 60 for last in times.values())
+    assert all(began - 1 < last < time.time() + 1 for last in times.values())
     assert str(macs[0]) not in guarded.text()
 
 
