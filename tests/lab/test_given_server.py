@@ -12,8 +12,7 @@ from arpguard_lab.apiserver.paths import WRITES
 from arpguard_lab.apiserver.resources import NAMESPACES, NODES, PODS, SERVICES
 from arpguard_lab.apiserver.server import Options
 from arpguard_lab.cluster import objects
-from support.lab.run import LabRun, as_expected
-from support.netns.waiting import HUNG_S
+from support.lab.run import LabRun, as_expected, kubernetes_run
 
 pytestmark = [pytest.mark.netns, pytest.mark.bpf]
 
@@ -35,13 +34,8 @@ def given(tmp_path, monkeypatch):
 def a_run(folder: Path, *scenarios: str):
     folder.mkdir()
     words = [word for name in scenarios for word in ("--scenario", name)]
-    run = LabRun(folder, "--kubernetes", "--json", "--nodes", "2", *words)
-    try:
+    with kubernetes_run(folder, "--nodes", "2", *words) as run:
         yield run
-    finally:
-        if run.process.poll() is None:
-            run.process.terminate()
-            run.process.communicate(timeout=HUNG_S)
 
 
 def steps(run: LabRun) -> list[dict]:
