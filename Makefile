@@ -73,9 +73,9 @@ RERUNS := 0
 TOOLS := $(addprefix $(BIN)/,promtool prometheus grpcurl helm kustomize kubectl)
 tools: $(TOOLS)
 
-# What leaves the most to chance. `make fuzz` has it try many more cases.
+# Tests that try random cases. `make fuzz` runs many more of them.
 CHANCE := $(wildcard tests/bpf/test_agrees_*.py) tests/properties tests/api/test_fuzz.py tests/netns/test_accounts.py
-# All of these have a command of their own, which takes longer or shows more.
+# Each of these has a command of its own that runs longer or shows more.
 LONG := tests/bench tests/chaos tests/fuzz tests/lab tests/model tests/mutation tests/soak tests/walks $(CHANCE)
 test: TESTS ?= $(LONG:%=--ignore=%)
 test-long: TESTS := $(LONG)

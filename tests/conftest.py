@@ -29,8 +29,8 @@ from support.warming import a_fork_server
 
 # In the background (`nohup make test &`, CI runners) SIGINT is ignored, and what tests start would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
-# A forked child leaves its parent's garbage alone: to destroy a server of grpc.aio it would wait for a thread that only
-# the parent has, forever.
+# Without this a forked child can hang: its garbage collector destroys a grpc.aio server of the parent, and waits for a
+# thread that only the parent has.
 os.register_at_fork(after_in_child=gc.freeze)
 # Tables are as wide as without a terminal; xdist tells its workers of 80 columns.
 os.environ.pop("COLUMNS", None)

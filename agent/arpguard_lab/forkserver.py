@@ -237,7 +237,7 @@ def _show(words: list[str], environment: list[str]) -> None:
 
 
 def _run(module: str) -> int:
-    """Its exit code. Whatever else ends it is Python's to report."""
+    """Runs the program, and returns its exit code. Python reports any other exception."""
     try:
         runpy.run_module(module, run_name="__main__", alter_sys=True)
     except SystemExit as ended:
@@ -248,10 +248,10 @@ def _run(module: str) -> int:
 
 
 def _exit(code: int) -> NoReturn:
-    """Ends the process as Python does, except that it destroys no object.
+    """Exits as Python does, but destroys no objects.
 
-    For that Python would write to all the memory that the child shares with the server: two thirds of the CPU of a
-    short command.
+    Python would write to all the memory that the child shares with the server, which takes two thirds of the CPU time
+    of a short command.
     """
     threading._shutdown()  # type: ignore[attr-defined]  # noqa: SLF001 - as multiprocessing ends its children
     atexit._run_exitfuncs()  # noqa: SLF001 - as above

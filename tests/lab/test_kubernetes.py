@@ -1,4 +1,4 @@
-"""`arpguard lab --kubernetes`: every scenario comes out as it should, by the wire and by what the agents wrote down."""
+"""`arpguard lab --kubernetes`: every scenario ends as expected, and the agents' traces break no rule."""
 
 import json
 import os

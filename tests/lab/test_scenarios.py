@@ -1,4 +1,4 @@
-"""`arpguard lab --all`: every scenario comes out as it should, and its steps say who answered."""
+"""`arpguard lab --all`: every scenario ends as expected, and its steps name the nodes that answered."""
 
 import json
 from collections.abc import Iterator

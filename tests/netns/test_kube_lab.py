@@ -1,4 +1,4 @@
-"""`arpguard lab --kubernetes`: it records every answer, meddles with frames as told, and leaves nothing behind."""
+"""`arpguard lab --kubernetes` records every answer, tampers with frames as asked, and cleans up when it is stopped."""
 
 import signal
 import socket

@@ -1,4 +1,4 @@
-"""`arpguard lab`: it goes on whatever fails, and leaves nothing behind, however it ends."""
+"""`arpguard lab` runs every scenario even if one fails, and cleans up even if it is interrupted."""
 
 import os
 import signal

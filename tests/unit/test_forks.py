@@ -1,4 +1,4 @@
-"""What a test forks: it is not held up by what the tests before it have left."""
+"""A process that a test forks does not hang on what earlier tests left behind."""
 
 import asyncio
 import gc
@@ -7,11 +7,11 @@ import signal
 
 import grpc
 
-HUNG_S = 60
+from support.netns.waiting import HUNG_S
 
 
 def test_child_leaves_servers_of_its_parent_alone():
-    """Of grpc.aio, in a cycle that was not collected yet."""
+    """grpc.aio servers in a reference cycle that the parent has not collected yet."""
 
     async def serve() -> None:
         server = grpc.aio.server()
@@ -26,7 +26,7 @@ def test_child_leaves_servers_of_its_parent_alone():
         child = os.fork()
         if child == 0:
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
-            signal.alarm(HUNG_S)
+            signal.setitimer(signal.ITIMER_REAL, HUNG_S)
             gc.collect()
             os._exit(0)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

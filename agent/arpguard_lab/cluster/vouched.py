@@ -17,7 +17,7 @@ LEASE = "vouching: {profile: default}"
 VIPS = [vip(50 + number) for number in range(12)]
 PATIENCE_S = 15.0
 
-_BOUND_S = 180.0  # 3 to 40 s if the machine is free; while it is busy, trials begin again
+_BOUND_S = 180.0  # 3 to 40 s on an idle machine; on a busy one, trials may start over
 _PAIR = 2
 _VOUCHERS, _VOUCHING, _LINKS = (f"{objects.PREFIX}{name}" for name in ("vouchers", "vouching", "links"))
 _FIRST = vip(70)

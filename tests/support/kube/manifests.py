@@ -52,12 +52,12 @@ def hooked(*words: str) -> str:
 
 
 def parsed(text: str) -> list[dict]:
-    """The objects of a manifest. libyaml reads them, ten times as fast."""
+    """The objects of a manifest. libyaml reads them ten times as fast as pure Python."""
     return [document for document in yaml.load_all(text, yaml.CSafeLoader) if document]
 
 
 def objects_in(name: str) -> list[dict]:
-    """Those of a file below deploy/."""
+    """The objects in a file below deploy/."""
     return parsed((DEPLOY / name).read_text(encoding="utf-8"))
 
 

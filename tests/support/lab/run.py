@@ -74,7 +74,7 @@ class LabRun:
 
 
 class SmallRun(LabRun):
-    """One on a few nodes, without Kubernetes. Call `sweep` at the end."""
+    """A run on two nodes, without Kubernetes. Its user calls `sweep` at the end."""
 
     def __init__(self, folder: Path, *words: str) -> None:
         super().__init__(folder, "--nodes", str(NODES), *words)

@@ -12,7 +12,7 @@ SLOWNESS = float(os.environ.get("ARPGUARD_SLOWNESS", "1"))
 START_S = READY_S * SLOWNESS  # until an agent is ready
 REPAIR_S = 1.0  # how long the agent may take to follow a change
 ANSWER_S = 10.0  # how long an answer may take on a loaded machine
-HUNG_S = 400.0  # what takes longer hangs, however busy the machine is
+HUNG_S = 400.0  # whatever takes longer has hung, even on a busy machine
 
 
 def until(condition: Callable[[], object], timeout_s: float = ANSWER_S, what: str = "") -> float:
