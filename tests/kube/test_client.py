@@ -6,9 +6,12 @@ import socket
 import ssl
 import subprocess
 import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from aiohttp.client_proto import ResponseHandler
 
 from arpguard import __version__
 from arpguard.errors import ConfigError
@@ -305,32 +308,54 @@ def _server_tls(cert: Path, key: Path) -> ssl.SSLContext:
 
 def _reads_to_the_end(listening: socket.socket, tls: ssl.SSLContext, asked: threading.Event) -> bool:
     """Reads a request, then stays silent; returns whether the client closes the connection."""
-    with tls.wrap_socket(listening.accept()[0], server_side=True) as secure:
-        secure.recv(65536)
-        with socket.socket(fileno=secure.detach()) as raw:
-            asked.set()
-            raw.settimeout(10)
-            try:
-                while raw.recv(65536):
-                    pass
-            except TimeoutError:
-                return False
-            except ConnectionResetError:
-                pass
-            return True
+    secure = tls.wrap_socket(listening.accept()[0], server_side=True)
+    with socket.socket(fileno=secure.detach()) as raw:
+        raw.settimeout(10)
+        try:
+            while raw.recv(65536):
+                asked.set()
+        except TimeoutError:
+            return False
+        except ConnectionResetError:
+            pass
+        return True
 
 
-@in_loop
-async def test_connection_of_a_request_that_was_given_up_is_closed_with_the_client(tmp_path):
-    cert, key = _certificates(tmp_path, "api")
+@asynccontextmanager
+async def _one_that_reads_to_the_end(folder: Path) -> AsyncIterator[tuple[Client, asyncio.Task[bool], threading.Event]]:
+    cert, key = _certificates(folder, "api")
     asked = threading.Event()
     with socket.create_server(("127.0.0.1", 0)) as listening:
         server = asyncio.create_task(asyncio.to_thread(_reads_to_the_end, listening, _server_tls(cert, key), asked))
         url = f"https://127.0.0.1:{listening.getsockname()[1]}"
-        client = Client(await find_access(kubeconfig(tmp_path, url, cluster=f", certificate-authority: {cert}")), "n")
+        access = await find_access(kubeconfig(folder, url, cluster=f", certificate-authority: {cert}"))
+        yield Client(access, "n"), server, asked
+
+
+@in_loop
+async def test_connection_of_a_request_that_was_given_up_is_closed_with_the_client(tmp_path):
+    async with _one_that_reads_to_the_end(tmp_path) as (client, server, asked):
         given_up = asyncio.create_task(client.call(GET))
         await asyncio.to_thread(asked.wait)
         given_up.cancel()
+        await asyncio.wait([given_up])
+        await client.aclose()
+        assert await server
+
+
+@in_loop
+async def test_connection_of_a_request_that_was_given_up_as_it_connected_is_closed_with_the_client(
+    tmp_path, monkeypatch
+):
+    connection_made = ResponseHandler.connection_made
+
+    def give_up(connection: ResponseHandler, transport: asyncio.BaseTransport) -> None:
+        connection_made(connection, transport)
+        given_up.cancel()
+
+    monkeypatch.setattr(ResponseHandler, "connection_made", give_up)
+    async with _one_that_reads_to_the_end(tmp_path) as (client, server, _):
+        given_up = asyncio.create_task(client.call(GET))
         await asyncio.wait([given_up])
         await client.aclose()
         assert await server

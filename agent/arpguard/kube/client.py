@@ -12,10 +12,12 @@ import socket
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
 from weakref import WeakSet
 
 import aiohttp
+from aiohttp.client_proto import ResponseHandler
 from yarl import URL
 
 from arpguard import __version__
@@ -79,8 +81,7 @@ class Client:
         self._agent = f"arpguard/{__version__} {node}"
         self._transports: WeakSet[asyncio.Transport] = WeakSet()
         self._session = aiohttp.ClientSession(
-            request_class=_telling(self._transports.add),
-            connector=aiohttp.TCPConnector(ssl=access.tls, limit=MAX_CONNECTIONS, socket_factory=_kept_alive),
+            connector=_connector(access, self._transports.add),
             cookie_jar=aiohttp.DummyCookieJar(),
             raise_for_status=_keep_refusal,
             trust_env=False,  # True asks a thread for proxies on every request; kubeconfig's proxy-url is honoured
@@ -277,14 +278,21 @@ def _retry_after_s(response: aiohttp.ClientResponse) -> float:
     return min(float(text), MAX_RETRY_AFTER_S) if text.isascii() and text.isdigit() else 0.0
 
 
-def _telling(tell: Callable[[asyncio.Transport], None]) -> type[aiohttp.ClientRequest]:
-    """Requests that report their transport; aiohttp forgets that of a cancelled request."""
+def _connector(access: Access, tell: Callable[[asyncio.Transport], None]) -> aiohttp.TCPConnector:
+    made = aiohttp.TCPConnector(ssl=access.tls, limit=MAX_CONNECTIONS, socket_factory=_kept_alive)
+    # There is no public way to see a connection whose request was cancelled while it was made.
+    made._factory = partial(_telling(tell), loop=asyncio.get_running_loop())  # noqa: SLF001
+    return made
 
-    class Telling(aiohttp.ClientRequest):
-        async def send(self, conn: aiohttp.connector.Connection) -> aiohttp.ClientResponse:
-            if conn.transport is not None:
-                tell(conn.transport)
-            return await super().send(conn)
+
+def _telling(tell: Callable[[asyncio.Transport], None]) -> type[ResponseHandler]:
+    """Connections that report their transport; aiohttp forgets that of a cancelled request."""
+
+    class Telling(ResponseHandler):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            super().connection_made(transport)
+            if self.transport is not None:
+                tell(self.transport)
 
     return Telling
 
