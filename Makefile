@@ -67,9 +67,6 @@ lab: apt-lab .venv/.run
 
 # Files of tests run side by side, most of them waiting for something; JOBS=0: one after the other, for --pdb and the like.
 JOBS := 8
-# How often a test of what happens in time may be run again when it fails: three times in all at most, and not before
-# a VIP is defended again, which is once in 10 s. What the first run said is shown.
-RERUNS := 0
 TOOLS := $(addprefix $(BIN)/,promtool prometheus grpcurl helm kustomize kubectl)
 tools: $(TOOLS)
 
@@ -81,8 +78,7 @@ test: TESTS ?= $(LONG:%=--ignore=%)
 test-long: TESTS := $(LONG)
 # Bytecode is kept, whatever is usual on this machine: hundreds of processes would compile the same modules again.
 test test-long: apt-fuzz .venv/.dev $(TOOLS) $(if $(TESTS),,.cache/collected)
-	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder \
-		--reruns-late $(RERUNS) --reruns-delay 11 --max-suite-reruns 3 --rerun-show-tracebacks $(TESTS)
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder $(TESTS)
 
 # pytest rewrites the assertions of each file that it imports, and keeps the result. Otherwise all of its workers would do
 # that for all files.

@@ -15,7 +15,7 @@ from typing import Any
 from zlib import crc32
 
 import pytest
-from hypothesis import is_hypothesis_test, settings
+from hypothesis import settings
 from xdist.scheduler import LoadFileScheduling
 
 from arpguard.dataplane import syscall
@@ -102,21 +102,6 @@ _CLUSTERS = tuple(_GROUPS)
 _FIRST = (*_CLUSTERS, "tests/api/", "tests/deploy/", "tests/kube/", "tests/lab/", "tests/netns/")
 # Files that would be the last to end, so that one processor has nothing to do: workers share them.
 _PARTS = {"tests/mutation/test_by_hand.py": 2, "tests/model/test_model.py": 3, "tests/properties/test_traces.py": 3}
-# What waits for agents and the wire may be late on a machine that others use too; `--reruns-late` (CI's) is for that
-# alone. Two answers stay two answers, and what tries many cases (a SEED, or Hypothesis's) has found something.
-_IN_TIME = ("tests/netns/", "tests/kube/", "tests/api/", "tests/deploy/")
-_JUDGES = (
-    "tests/netns/test_faults",
-    "tests/netns/test_kube_lab",
-    "tests/netns/test_lab",
-    "tests/netns/test_link_cluster",
-    "tests/netns/test_readme",
-)
-
-
-def _may_be_late(item: pytest.Item) -> bool:
-    case = isinstance(item, pytest.Function) and not (is_hypothesis_test(item.function) or hasattr(item.module, "SEED"))
-    return case and item.nodeid.startswith(_IN_TIME) and not item.nodeid.startswith(_JUDGES)
 
 
 class _Scheduling(LoadFileScheduling):
@@ -124,12 +109,6 @@ class _Scheduling(LoadFileScheduling):
         group = next((group for prefix, group in _GROUPS.items() if nodeid.startswith(prefix)), None)
         file = super()._split_scope(nodeid)
         return group or f"{file} {crc32(nodeid.encode()) % _PARTS.get(file, 1)}"
-
-
-def pytest_addoption(parser: pytest.Parser) -> None:
-    """With `--reruns`, every test would exchange messages with xdist's controller first, which takes 40 ms."""
-    what = "how often a test that waits for agents or the wire may be run again when it fails (default: 0)"
-    parser.addoption("--reruns-late", type=int, default=0, metavar="N", help=what)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -174,12 +153,9 @@ def pytest_collection(session: pytest.Session) -> Iterator[None]:
     return collected
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: (not item.nodeid.startswith(_CLUSTERS), not item.nodeid.startswith(_FIRST)))
-    reruns = config.getoption("--reruns-late")
     for item in items:
-        if reruns and _may_be_late(item):
-            item.add_marker(pytest.mark.flaky(reruns=reruns))
         for name, lacking in _LACKING.items():
             if item.get_closest_marker(name) is None:
                 continue
