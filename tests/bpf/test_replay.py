@@ -465,7 +465,7 @@ def test_interrupted_replay_ends_without_a_traceback(config, number):
         feed(process, pcap([an_arp_request()]))
         a_line(process)
         process.send_signal(number)
-        process.wait(20)
+        process.wait(HUNG_S)
 
         assert process.returncode == 128 + number
         assert process.stderr is not None

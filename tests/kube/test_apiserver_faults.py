@@ -573,7 +573,7 @@ def a_process(tmp_path, *arguments):
             yield url, lambda *ask: order(control, *ask)
         finally:
             process.send_signal(signal.SIGTERM)
-            assert process.wait(10) == 0
+            assert process.wait(HUNG_S) == 0
 
 
 def order(control, method, path, body=None):

@@ -116,14 +116,14 @@ def test_it_ends_by_a_signal(listens):
     forked = listens(SERVER)
     assert forked.poll() is None
     forked.send_signal(signal.SIGKILL)
-    assert forked.wait(10) == forked.poll() == -signal.SIGKILL
+    assert forked.wait(HUNG_S) == forked.poll() == -signal.SIGKILL
     forked.send_signal(signal.SIGKILL)
 
 
 def test_it_ends_by_itself_when_asked_to(listens):
     forked = listens(SERVER)
     forked.send_signal(signal.SIGTERM)
-    assert forked.wait(10) == 0
+    assert forked.wait(HUNG_S) == 0
 
 
 def test_waiting_for_it_is_over_in_time(listens):
@@ -201,7 +201,7 @@ def test_children_end_with_the_server(listens):
     with a_fork_server():
         forked = listens(SERVER)
     assert isinstance(forked, warm.Forked)
-    assert forked.wait(10) == -signal.SIGKILL
+    assert forked.wait(HUNG_S) == -signal.SIGKILL
     until(lambda: not Path(f"/proc/{forked.pid}/cwd").exists(), 10, "it is gone")
 
 

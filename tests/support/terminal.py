@@ -9,7 +9,7 @@ import termios
 from collections.abc import Mapping, Sequence
 from fcntl import ioctl
 
-from support.netns.waiting import until
+from support.netns.waiting import HUNG_S, until
 
 
 class Terminal:
@@ -49,7 +49,7 @@ class Terminal:
     def vanish(self) -> int:
         """The terminal is gone, and no SIGHUP comes; how the program left."""
         self._close()
-        return self._process.wait(20)
+        return self._process.wait(HUNG_S)
 
     @property
     def is_as_it_was(self) -> bool:

@@ -9,6 +9,7 @@ from arpguard.api.watching import QUEUE_LEN, Broadcast, Reader
 from arpguard.core.decisions import Report, ReportFilter
 from arpguard.model import Decision, EntryKey
 from arpguard.verdict import Hook, Kind, Mode, Reason, Verdict
+from support.netns.waiting import HUNG_S
 
 VIP, HOST = ip_address("192.0.2.100"), MacAddress.parse("02:00:00:00:00:07")
 DECISION = Decision(
@@ -36,7 +37,7 @@ def a_report(number: int, link: str = "eth0") -> Report:
 
 async def take(reader: Reader, count: int) -> list[tuple[int, int]]:
     """(number, lost) of so many."""
-    found = [await asyncio.wait_for(reader.next(), 1) for _ in range(count)]
+    found = [await asyncio.wait_for(reader.next(), HUNG_S) for _ in range(count)]
     return [(report.number, lost) for report, lost in filter(None, found)]
 
 

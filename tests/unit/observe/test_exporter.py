@@ -49,14 +49,14 @@ class Agent:
         async def run():
             return act()
 
-        return asyncio.run_coroutine_threadsafe(run(), self.loop).result(10)
+        return asyncio.run_coroutine_threadsafe(run(), self.loop).result(HUNG_S)
 
     @contextmanager
     def hanging(self):
         """The loop does nothing until the end of the block."""
         go_on, hangs = threading.Event(), threading.Event()
-        self.loop.call_soon_threadsafe(lambda: (hangs.set(), go_on.wait(30)))
-        assert hangs.wait(10)
+        self.loop.call_soon_threadsafe(lambda: (hangs.set(), go_on.wait(HUNG_S)))
+        assert hangs.wait(HUNG_S)
         try:
             yield
         finally:
@@ -68,7 +68,7 @@ class Agent:
 
     def end(self) -> None:
         self.loop.call_soon_threadsafe(self.loop.stop)
-        self.thread.join(10)
+        self.thread.join(HUNG_S)
         self.loop.close()
 
 
