@@ -321,7 +321,7 @@ def _of_tests() -> dict[str, str]:
         "walks-days": f"{_written('Makefile', 'DAYS'):,}",
         "fuzz-frames": f"{_written('Makefile', 'FRAMES'):,}",
         "fuzz-cases": f"{_written('Makefile', 'CASES'):,}",
-        "soak-most": f"{soak['rss_mb'].tolerance:g} MB",
+        "soak-most": f"{soak['anon_mb'].tolerance:g} MB",
         "table-asks": f"{1000 * table['INTERVAL_S']:g} ms",
         "table-steady": f"{table['STEADY']:,}",
         "table-move": f"{table['AT_A_MOVE']}",

@@ -30,7 +30,8 @@ class Quantity:
 
 
 QUANTITIES: Mapping[str, Quantity] = {
-    "rss_mb": Quantity("MB resident", 3.0),
+    "rss_mb": Quantity("MB resident", 3.0),  # the kernel drops pages of files, and reads them again
+    "anon_mb": Quantity("MB without pages of files", 2.0),
     "connections": Quantity("connections to the API server", 8.0),  # the slower it answers, the more there are
     "fds": Quantity("other file descriptors", 3.0),
     "threads": Quantity("threads", 2.0),
@@ -51,6 +52,7 @@ def take(agent: KubeAgent, before: Mapping[str, float] | None, now_s: float) -> 
     return {
         "time_s": now_s,
         "rss_mb": agent.rss_kb() / 1024,
+        "anon_mb": agent.rss_kb("RssAnon") / 1024,
         "connections": connections,
         "fds": fds - connections,
         "threads": len(os.listdir(f"/proc/{pid}/task")),

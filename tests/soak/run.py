@@ -158,8 +158,8 @@ def main() -> int:
     plot.draw(options.out / "soak.png", outcome.records)
     for node, samples in outcome.records.items():
         grown = {name: round(record.growth(samples, name), 2) for name in record.QUANTITIES}
-        an_hour = 3600 * record.slope(record.points(samples, "rss_mb"))
-        print(f"{node}: grown by {grown}; {an_hour:+.2f} MB resident an hour")
+        resident, own = (3600 * record.slope(record.points(samples, name)) for name in ("rss_mb", "anon_mb"))
+        print(f"{node}: grown by {grown}; an hour: {resident:+.2f} MB resident, {own:+.2f} MB without pages of files")
     print(", ".join(f"{name}={value}" for name, value in outcome.facts.items()))
     for problem in outcome.problems:
         print(f"NOT AS EXPECTED  {problem}")

@@ -80,10 +80,10 @@ class KubeAgent(AgentProcess):
         fields = Path(f"/proc/{self.pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
-    def rss_kb(self) -> int:
-        """Resident memory in kilobytes (proc(5), status)."""
+    def rss_kb(self, kind: str = "VmRSS") -> int:
+        """Resident memory in kilobytes; "RssAnon" is that without pages of files (proc(5), status)."""
         text = Path(f"/proc/{self.pid}/status").read_text(encoding="ascii")
-        return next(int(line.split()[1]) for line in text.splitlines() if line.startswith("VmRSS:"))
+        return next(int(line.split()[1]) for line in text.splitlines() if line.startswith(f"{kind}:"))
 
     def is_pinned(self) -> bool:
         """Whether anything of it is still in the kernel's file system."""
