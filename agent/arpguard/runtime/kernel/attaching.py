@@ -14,13 +14,17 @@ log = logging.getLogger(__name__)
 
 
 class Attaching:
-    """What is attached, by index of the link and hook. `alone`: no program of another build is left."""
+    """What is attached, by index of the link and hook.
+
+    `problems`: what was wrong when it was last looked after. `alone`: no program of another build is left.
+    """
 
     def __init__(self, attacher: Attacher, state: NodeState) -> None:
         self._attacher = attacher
         self._state = state
         self._attached: dict[tuple[int, Hook], Attachment] = {}
         self._has_no_strays = False
+        self.problems: tuple[str, ...] = ()
         self.alone = False
 
     @property
@@ -28,8 +32,8 @@ class Attaching:
         """The links, by index, with pinned programs of any agent."""
         return [pin.wanted_ifindex for pin in self._attacher.pins()]
 
-    async def ensure(self, datapath: Datapath, links: Iterable[Link], surroundings: Surroundings) -> list[str]:
-        """Attaches programs to `links` where they are missing, then detaches them from all others; returns problems."""
+    async def ensure(self, datapath: Datapath, links: Iterable[Link], surroundings: Surroundings) -> None:
+        """Attaches programs to `links` where they are missing, then detaches them from all others."""
         attached: dict[tuple[int, Hook], Attachment] = {}
         failed: set[int] = set()
         problems: list[str] = []
@@ -49,8 +53,7 @@ class Attaching:
         there = {key: attachment for key, attachment in self._attached.items() if key[0] in failed}
         self._attached = there | attached
         self._state.attachments = tuple(attached.values())
-        self.alone = not failed
-        return problems
+        self.problems, self.alone = tuple(problems), not failed
 
     async def _attach(self, datapath: Datapath, link: Link, problems: list[str]) -> list[Attachment]:
         """Attaches egress first: the guard covers frames that leave before those that come in."""

@@ -81,6 +81,7 @@ class Reconciler:
         self._ifindexes: set[int] = set()  # of links that entries were found on
         self._standings: dict[Address, Standing] = {}
         self._basis: Basis | None = None
+        self._found: tuple[str, ...] = ()
         self._logged: tuple[str, ...] = ()
 
     # ---- passes ----
@@ -98,9 +99,8 @@ class Reconciler:
         self._program(basis, problems)
         self._close(basis, problems)
         self._control.follow(config.mode, asked.generation)
-        problems += await self._attach(config.datapath, choice.links, surroundings, strays=asked.complete)
+        await self._attach(config.datapath, choice.links, surroundings, strays=asked.complete)
         self.vouched.follow(choice.links)
-        problems += filter(None, [self.vouched.problem])
 
         risen = set() if is_first else self._risen(choice.links)
         self._publish(choice.links, problems)
@@ -141,6 +141,7 @@ class Reconciler:
         self._control.keep()
         self.vouched.keep()
         await self._attach(datapath, self.state.links, surroundings)
+        self._gather_problems()
 
     def is_touched(self) -> bool:
         """Whether something else has changed entries or ranges."""
@@ -169,16 +170,15 @@ class Reconciler:
 
     async def _attach(
         self, datapath: Datapath, links: Sequence[Link], surroundings: Surroundings, *, strays: bool = False
-    ) -> list[str]:
+    ) -> None:
         """Elections continue meanwhile (`take_standings`). `strays`: detaches those, too."""
 
-        async def attach() -> list[str]:
-            problems = await self.attaching.ensure(datapath, links, surroundings)
+        async def attach() -> None:
+            await self.attaching.ensure(datapath, links, surroundings)
             if strays:
                 await self.attaching.detach_strays()
-            return problems
 
-        return await in_thread(attach)
+        await in_thread(attach)
 
     def _choose(
         self, asked: Asked, surroundings: Surroundings, vips: Iterable[Address], guarded: Iterable[int]
@@ -386,6 +386,11 @@ class Reconciler:
                 log.info("solved: %s", problem)
         self._logged = self.state.problems
 
-    def _publish(self, links: tuple[Link, ...], problems: list[str]) -> None:
+    def _publish(self, links: tuple[Link, ...], problems: Iterable[str]) -> None:
         self.state.links = links
-        self.state.problems = tuple(problems)
+        self._found = tuple(problems)
+        self._gather_problems()
+
+    def _gather_problems(self) -> None:
+        """Adds what is wrong with programs and the voucher, which are kept between passes, too."""
+        self.state.problems = (*self._found, *self.attaching.problems, *filter(None, [self.vouched.problem]))

@@ -578,6 +578,26 @@ def test_vips_that_nobody_has_are_not_remembered(apply, reconciler):
     assert reconciler._standings == {}
 
 
+def test_problem_of_a_program_stays_until_it_is_solved_whatever_passes_come(apply, kernel, reconciler):
+    kernel.refuses = True
+    apply(ELECTED)
+    asked = reconciler._basis.asked
+    assert reconciler.state.problems == ("eth0: no",)
+
+    reconciler.wait(["not known yet"])
+    assert reconciler.state.problems == ("not known yet", "eth0: no")
+    assert reconciler.update(replace(asked, problems=["else"]), HERE, 0) is SmallPass.DONE
+    assert reconciler.state.problems == ("else", "eth0: no")
+
+
+def test_problem_of_a_program_is_told_and_solved_without_a_pass(apply, kernel, reconciler):
+    apply(ELECTED)
+    for refuses, problems in ((True, ("eth0: no",)), (False, ())):
+        kernel.refuses = refuses
+        asyncio.run(reconciler.keep_attached(Datapath.AUTO, HERE))
+        assert reconciler.state.problems == problems
+
+
 def test_many_problems_are_logged_once_each(apply, reconciler, caplog):
     caplog.set_level("INFO")
     for problems in (["a", "b"], ["a", "b"], ["b", "c"], []):
