@@ -280,10 +280,10 @@ async def test_version_that_is_always_gone_does_not_make_a_storm(tmp_path):
 async def test_stream_that_ends_in_good_order_is_taken_up_where_it_ended(tmp_path, caplog):
     steps = [
         listing(a_service(), a_service("db")),
-        stream(0.05, event("MODIFIED", a_service("web", "11")), bookmark("15"), then=end),
+        stream(event("MODIFIED", a_service("web", "11")), bookmark("15"), then=end),
         stream(event("DELETED", a_service("web", "16"))),
     ]
-    async with following(tmp_path, *steps) as it:
+    async with following(tmp_path, *steps, pace=replace(FAST, steady_s=0.0)) as it:
         await until(lambda: it.names == {"db"})
 
         assert it.versions() == [None, "10", "15"]  # no list: what was deleted meanwhile is told by the next stream
