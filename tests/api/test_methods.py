@@ -209,15 +209,15 @@ def test_owner_and_source_follow_the_configuration(api, agent):
 def test_wrong_edit_is_a_problem_of_the_configuration_and_changes_nothing(api, agent):
     before = api.GetStatus().config
     agent.configure("mode: fast\n")
-    until(lambda: api.GetStatus().config.problems)
+    until(lambda: any("mode: must be observe or enforce, not fast" in each for each in api.GetStatus().problems))
     after = api.GetStatus()
 
     assert (after.config.generation, after.config.load_time) == (before.generation, before.load_time)
-    assert "mode: must be observe or enforce, not fast" in after.config.problems[0]
     assert after.config.problems[0] in after.problems
 
     agent.configure(CONFIG)
-    until(lambda: not api.GetStatus().config.problems)
+    until(lambda: after.config.problems[0] not in api.GetStatus().problems)
+    assert not api.GetStatus().config.problems
 
 
 # ---- ExplainVip --------------------------------------------------------------------------------------------------
