@@ -1,9 +1,11 @@
 """One cable between two hosts, in namespaces and a pin directory of this process's own, which are removed again."""
 
+import fcntl
 import os
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
@@ -20,6 +22,7 @@ from support.netns.waiting import START_S, until
 
 # /proc/net/if_inet6: scopes (include/net/ipv6.h) and flags (include/uapi/linux/if_addr.h)
 _GLOBAL, _LINK_LOCAL, _TENTATIVE = "00", "20", 0x40
+_SIOCGIFFLAGS, _IFF_RUNNING = 0x8913, 0x40
 
 
 def address(number: int) -> IPv4Address:
@@ -101,6 +104,21 @@ def plug(node: Host, client: Host) -> None:
     node.netns.batch([f"link add eth0 type veth peer name eth0 netns {client.netns.name}"])
     for host in (client, node):
         set_up(host)
+    until(lambda: all(_is_running(host) for host in (client, node)), what="the cable carries frames")
+
+
+def _is_running(host: Host) -> bool:
+    """Whether the kernel sends what a host gives to eth0 (netdevice(7)).
+
+    A worker of the kernel's sees to that some time after the link is up. Frames that come before are dropped.
+    """
+
+    def flags() -> int:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as opened:
+            request = struct.pack("16sH14x", b"eth0", 0)  # struct ifreq
+            return struct.unpack_from("16sH", fcntl.ioctl(opened, _SIOCGIFFLAGS, request))[1]
+
+    return bool(host.netns.call(flags) & _IFF_RUNNING)
 
 
 @contextmanager
