@@ -46,8 +46,8 @@ def wire(pair) -> Iterator[Wire]:
 def begin(pair) -> Iterator:
     """Starts keepalived on a host."""
 
-    def daemon(host: Host, priority: int = 100, router_id: int = 51) -> Keepalived:
-        return Keepalived(host, pair.folder, VIP, priority, vmac=False, router_id=router_id)
+    def daemon(host: Host, priority: int = 100, **more) -> Keepalived:
+        return Keepalived(host, pair.folder, VIP, priority, vmac=False, **more)
 
     with announcers(VIP) as start:
         yield lambda *words, **more: start(daemon(*words, **more))
@@ -144,7 +144,7 @@ def test_the_node_is_silent_when_its_keepalived_is_killed_and_leaves_the_address
 
 
 def test_a_killed_child_that_keepalived_starts_again_counts_from_its_first_word(pair, begin, agent):
-    begin(pair.node)
+    begin(pair.node, interval_s=0.5)  # it is backup for so long that the agent does not miss it
     until_shown(agent, "DELEGATED", "MASTER")
     before = said(agent, "state=backup")
     os.kill(int((pair.folder / "node-1-keepalived.vrrp_pid").read_text()), signal.SIGKILL)
