@@ -36,7 +36,6 @@ from support.netns.waiting import HUNG_S
 
 T = TypeVar("T")
 
-CALL_S = 10.0  # how long a call may take on a loaded machine
 SERVICE = pb.DESCRIPTOR.services_by_name["AgentService"]
 UNARY = [method.name for method in SERVICE.methods if not method.server_streaming]
 OK = grpc.StatusCode.OK
@@ -63,20 +62,20 @@ class Api:
         self.health = health_pb2_grpc.HealthStub(channel)
 
     def __getattr__(self, method: str) -> Callable[..., Any]:
-        """`api.GetVip(address=...)`: the answer, within CALL_S unless the test says otherwise."""
+        """`api.GetVip(address=...)`: the answer, within HUNG_S unless the test says otherwise."""
 
-        def call(timeout: float | None = CALL_S, **fields: object) -> Any:
+        def call(timeout: float | None = HUNG_S, **fields: object) -> Any:
             return getattr(self.agent, method)(request_of(method)(**fields), timeout=timeout)
 
         return call
 
     def raw(self, method: str, data: bytes, service: str = "arpguard.v1.AgentService") -> bytes:
         """A call with these bytes for a request; the answer's bytes."""
-        return self.channel.unary_unary(f"/{service}/{method}")(data, timeout=CALL_S)
+        return self.channel.unary_unary(f"/{service}/{method}")(data, timeout=HUNG_S)
 
     def status_of(self, component: str) -> str:
         """What the health service says of a component."""
-        answer = self.health.Check(health_pb2.HealthCheckRequest(service=component), timeout=CALL_S)
+        answer = self.health.Check(health_pb2.HealthCheckRequest(service=component), timeout=HUNG_S)
         return health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)
 
 

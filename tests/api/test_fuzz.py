@@ -28,7 +28,7 @@ from arpguard.v1 import agent_pb2 as pb
 from arpguard.verdict import Kind
 from support.chance import RUNS, SEED
 from support.netns.agents import pid_of
-from support.netns.waiting import until
+from support.netns.waiting import HUNG_S, until
 from support.processes import descriptors, resident_kib
 
 pytestmark = [pytest.mark.bpf, pytest.mark.netns]
@@ -151,9 +151,9 @@ def code_of(api: Api, method: str, data: bytes) -> grpc.StatusCode:
         if method in STREAMS:
             next(api.channel.unary_stream(f"/{method}")(data, timeout=STREAM_S))
         elif "Reflection" in method:
-            list(api.channel.stream_stream(f"/{method}")(iter([data]), timeout=10))
+            list(api.channel.stream_stream(f"/{method}")(iter([data]), timeout=HUNG_S))
         else:
-            api.channel.unary_unary(f"/{method}")(data, timeout=10)
+            api.channel.unary_unary(f"/{method}")(data, timeout=HUNG_S)
     except grpc.RpcError as error:
         if method in STREAMS and error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
             return OK
@@ -208,7 +208,7 @@ def test_every_answer_to_random_questions_is_a_message(loaded, fuzzer, tmp_path)
             method = fuzzer.rng.choice([method for method in SERVICE.methods if not method.server_streaming])
             call = api.channel.unary_unary(f"/{SERVICE.full_name}/{method.name}")
             try:
-                answer = call(fuzzer.request(request_of(method.name)), timeout=10)
+                answer = call(fuzzer.request(request_of(method.name)), timeout=HUNG_S)
             except grpc.RpcError as error:
                 lengths.append(len(error.details()))
             else:
@@ -259,7 +259,7 @@ def test_callers_that_leave_at_any_moment_leave_nothing_behind(agent, fuzzer):
         for _ in range(500):
             method = fuzzer.rng.choice(list(METHODS)[:-1])
             start = api.channel.unary_stream(f"/{method}")
-            call = start(METHODS[method]().SerializeToString(), timeout=10)
+            call = start(METHODS[method]().SerializeToString(), timeout=HUNG_S)
             time.sleep(fuzzer.rng.choice((0, 0, 0.0001, 0.001)))
             call.cancel()
         until(lambda: answers(api), what="calls that are over leave room for others: a connection has 128 streams")

@@ -9,7 +9,7 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from api.apitools import CALL_S, NOT_FOUND, a_node, an_api, ended, served
+from api.apitools import NOT_FOUND, a_node, an_api, ended, served
 from api.conftest import CONFIG
 from arpguard.core.cluster import SourceState
 from arpguard.dataplane import loader, syscall
@@ -17,7 +17,7 @@ from arpguard.dataplane.maps import ControlValue
 from arpguard.model import NodeState
 from arpguard.v1 import agent_pb2 as pb
 from support.kube.cluster_states import a_cluster
-from support.netns.waiting import until
+from support.netns.waiting import HUNG_S, until
 
 pytestmark = [pytest.mark.bpf, pytest.mark.netns]
 
@@ -122,7 +122,7 @@ def test_health_is_unavailable_once_the_agent_has_gone(agent, api):
     finally:
         agent.start()
         agent.wait_for()
-    until(lambda: api.channel.unary_unary("/grpc.health.v1.Health/Check")(b"", timeout=CALL_S, wait_for_ready=True))
+    until(lambda: api.channel.unary_unary("/grpc.health.v1.Health/Check")(b"", timeout=HUNG_S, wait_for_ready=True))
 
 
 # ---- reflection --------------------------------------------------------------------------------------------------
@@ -130,7 +130,7 @@ def test_health_is_unavailable_once_the_agent_has_gone(agent, api):
 
 def reflected(api, **question: object) -> reflection_pb2.ServerReflectionResponse:
     stub = reflection_pb2_grpc.ServerReflectionStub(api.channel)
-    (answer,) = stub.ServerReflectionInfo(iter([reflection_pb2.ServerReflectionRequest(**question)]), timeout=CALL_S)
+    (answer,) = stub.ServerReflectionInfo(iter([reflection_pb2.ServerReflectionRequest(**question)]), timeout=HUNG_S)
     return answer
 
 

@@ -60,7 +60,7 @@ def refused(agent: AgentProcess) -> tuple[int, str]:
     """The exit code of an agent that is to end by itself, and the one line that says why."""
     agent.start()
     assert agent._process is not None
-    code = agent._process.wait(timeout=END_S)
+    code = agent._process.wait(timeout=HUNG_S)
     (line,) = [text for text in agent.log.read_text().splitlines() if not text[:4].isdigit()]
     return code, line
 

@@ -5,7 +5,6 @@ import base64
 import pytest
 
 from api.apitools import (
-    CALL_S,
     EXHAUSTED,
     INVALID,
     NOT_FOUND,
@@ -25,7 +24,7 @@ from arpguard.overlay import Overlay
 from arpguard.v1 import agent_pb2 as pb
 from arpguard.verdict import Kind, Reason
 from support.netns.cable import address
-from support.netns.waiting import until
+from support.netns.waiting import HUNG_S, until
 
 pytestmark = [pytest.mark.bpf, pytest.mark.netns]
 
@@ -167,7 +166,7 @@ def test_bytes_that_are_no_message_are_refused(api, method, data):
     def call() -> object:
         if method in UNARY:
             return api.raw(method, data)
-        return list(api.channel.unary_stream(f"/{SERVICE.full_name}/{method}")(data, timeout=CALL_S))
+        return list(api.channel.unary_stream(f"/{SERVICE.full_name}/{method}")(data, timeout=HUNG_S))
 
     assert ended(call) == (INVALID, "the request cannot be parsed as the method's message")
 

@@ -22,7 +22,7 @@ from arpguard_lab.neighbours import with_room
 from arpguard_lab.topology import AgentProcess, Host, Lab
 from support.netns.agents import arpguard, said
 from support.netns.cable import Pair, a_pair, a_place, address
-from support.netns.waiting import until
+from support.netns.waiting import HUNG_S, until
 from support.netns.wire import a_wire, claims
 from support.warming import cold
 
@@ -78,7 +78,7 @@ def ends(agent: AgentProcess, config: str | None = None) -> tuple[int, str]:
         agent.configure(config)
     agent.start()
     assert agent._process is not None
-    code = agent._process.wait(timeout=END_S)
+    code = agent._process.wait(timeout=HUNG_S)
     return code, agent.log.read_text()
 
 
@@ -205,7 +205,7 @@ def test_an_agent_that_is_told_to_end_while_it_waits_for_the_one_before_ends_in_
         agent.start()
         agent.wait_for("another agent or its voucher process uses")
         agent.send(signal.SIGTERM)
-        assert agent._process.wait(END_S) == 0
+        assert agent._process.wait(HUNG_S) == 0
     assert "stopped before the other agent did" in agent.said()
 
 
@@ -216,7 +216,7 @@ def as_nobody(*words: str, folder: Path) -> "subprocess.CompletedProcess[str]":
         capture_output=True,
         text=True,
         check=False,
-        timeout=END_S,
+        timeout=HUNG_S,
         cwd=folder,
     )
 
@@ -353,7 +353,7 @@ def test_missing_capability_exits_3_with_one_line(pair, tmp_path, capabilities, 
     with a_place("capability") as (_, pins):
         config.write_text(a_config(more=f"bpf: {{pin_dir: {pins}}}\n"))
         prefix = [*pair.node.netns.prefix(), "setpriv", f"--bounding-set={capabilities}"]
-        done = arpguard("agent", "--config", str(config), prefix=prefix, timeout=END_S)
+        done = arpguard("agent", "--config", str(config), prefix=prefix, timeout=HUNG_S)
     assert done.returncode == 3
     assert remedy in said_in_one_line(done.stderr)
 
@@ -366,7 +366,7 @@ def test_f23_agent_whose_boot_clock_is_not_the_kernels_is_refused(pair, tmp_path
     with a_place("clock") as (_, pins):
         config.write_text(a_config(more=f"bpf: {{pin_dir: {pins}}}\n"))
         prefix = [*pair.node.netns.prefix(), "unshare", "--time", f"--boottime={offset_s}"]
-        done = arpguard("agent", "--config", str(config), prefix=prefix, timeout=END_S)
+        done = arpguard("agent", "--config", str(config), prefix=prefix, timeout=HUNG_S)
         assert not list(pins.iterdir())
     assert done.returncode == 3
     told = re.search(r"is ([\d.]+) s (ahead of|behind) the kernel's", said_in_one_line(done.stderr))
@@ -389,7 +389,7 @@ def test_agent_that_is_told_to_end_while_it_loads_ends_in_good_order(pair, tmp_p
         until(lambda: list(agent.pin_dir.glob("maps-*")), END_S, "programs are being loaded")
         agent.send(signal.SIGTERM)
 
-        assert agent._process.wait(END_S) == 0
+        assert agent._process.wait(HUNG_S) == 0
         assert "stopped:" in agent.said()
     finally:
         agent.kill(signal.SIGKILL)
@@ -461,7 +461,7 @@ def test_an_agent_in_standby_is_well_changes_nothing_and_takes_over(pair, agent,
 def test_an_agent_in_standby_that_is_told_to_end_leaves_the_other_alone(pair, agent, following):
     assert following._process is not None
     following.send(signal.SIGTERM)
-    assert following._process.wait(END_S) == 0
+    assert following._process.wait(HUNG_S) == 0
     assert "stopped on standby" in following.said()
     assert agent.pid is not None
     with a_wire(pair.client) as wire:

@@ -22,7 +22,7 @@ from support.cli import make_pki, tls_flags
 from support.netns.agents import arpguard
 from support.netns.cable import Pair, a_pair, address
 from support.netns.foreign import programs_at
-from support.netns.waiting import until
+from support.netns.waiting import HUNG_S, until
 from support.netns.wire import a_wire
 from support.repeating import repeated
 
@@ -227,7 +227,7 @@ def test_follow_shows_what_happens_until_the_agent_stops(pair, agent):
         with load(pair):
             found = json.loads(follower.stdout.readline())
         agent.kill(signal.SIGTERM)
-        _, err = follower.communicate(timeout=END_S)
+        _, err = follower.communicate(timeout=HUNG_S)
 
     assert (found["decision"]["vip"], found["decision"]["reason"]) == (str(FOREIGN), "REASON_FOREIGN")
     assert follower.returncode == 3
@@ -264,7 +264,7 @@ def test_killed_agent_ends_a_follower_too(agent):
     ) as follower:
         assert follower.stdout.readline().startswith("TIME ")
         agent.kill(signal.SIGKILL)
-        _, err = follower.communicate(timeout=END_S)
+        _, err = follower.communicate(timeout=HUNG_S)
 
     assert (follower.returncode, "stopped; the guard stays in the kernel" in err) == (3, True)
 
@@ -272,7 +272,7 @@ def test_killed_agent_ends_a_follower_too(agent):
 def test_pipe_that_is_closed_is_quiet(pair, agent):
     line = f"{sys.executable} -m arpguard decisions --follow --address {agent.api} | head -n 2"
     with load(pair):
-        done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=False, timeout=END_S)
+        done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=False, timeout=HUNG_S)
 
     assert (done.stderr, len(done.stdout.splitlines())) == ("", 2)
 
@@ -365,7 +365,7 @@ class Screen:
 
     def _tmux(self, *words: str) -> str:
         return subprocess.run(
-            ["tmux", "-L", self._server, *words], capture_output=True, text=True, check=True, timeout=END_S
+            ["tmux", "-L", self._server, *words], capture_output=True, text=True, check=True, timeout=HUNG_S
         ).stdout
 
     def text(self) -> str:

@@ -26,6 +26,7 @@ from arpguard_lab.apiserver.embedded import Embedded
 from arpguard_lab.cluster import objects
 from support.kube.plain_http import Api, counted
 from support.kube.scripted_server import until
+from support.netns.waiting import HUNG_S
 from support.programs.recorder import Control, Entries, Ranges, Recorder, Vouching
 
 HOME = "arpguard"
@@ -37,7 +38,6 @@ CONFIG = (
     " lease: {duration: 3s, renew: 500ms, margin: 1s, vouching: off}}"
 )
 PASS_S = 0.5
-END_S = 5.0
 
 
 def vip(number: int) -> IPv4Address:
@@ -279,7 +279,7 @@ async def a_side(
         assert side.may_end or not running.done(), running.exception()
     finally:
         running.cancel()
-        await asyncio.wait([running], timeout=END_S)
+        await asyncio.wait([running], timeout=HUNG_S)
         assert running.done(), [str(task) for task in asyncio.all_tasks()]
         for client in side.kube._clients:
             await client.aclose()

@@ -13,12 +13,12 @@ from urllib.parse import urlencode, urlsplit
 import yaml
 
 from arpguard_lab.apiserver.counters import Counters
+from support.netns.waiting import HUNG_S
 
 MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
 APPLY = "application/apply-patch+yaml"
-PATIENCE_S = 10
 _FILES = ("certificate-authority", "client-certificate", "client-key", "tokenFile")
 
 
@@ -55,7 +55,7 @@ class Stream:
 class Api:
     """A client, from its kubeconfig."""
 
-    def __init__(self, kubeconfig: dict, patience_s: float = PATIENCE_S) -> None:
+    def __init__(self, kubeconfig: dict, patience_s: float = HUNG_S) -> None:
         cluster, user = kubeconfig["clusters"][0]["cluster"], kubeconfig["users"][0]["user"]
         self._address = urlsplit(cluster["server"])
         self._context = _context(cluster, user) if self._address.scheme == "https" else None

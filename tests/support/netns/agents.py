@@ -11,7 +11,7 @@ from pathlib import Path
 
 from arpguard_lab import warm
 from arpguard_lab.topology import AgentProcess
-from support.netns.waiting import SLOWNESS, until
+from support.netns.waiting import HUNG_S, SLOWNESS, until
 
 
 class RoomyAgent(AgentProcess):
@@ -26,7 +26,7 @@ class RoomyAgent(AgentProcess):
 
 
 def arpguard(
-    *words: str, prefix: Sequence[str] = (), env: Mapping[str, str] | None = None, timeout: float = 60
+    *words: str, prefix: Sequence[str] = (), env: Mapping[str, str] | None = None, timeout: float = HUNG_S
 ) -> "subprocess.CompletedProcess[str]":
     """Runs the command line and gives what came of it."""
     command = [*prefix, sys.executable, "-m", "arpguard", *words]
