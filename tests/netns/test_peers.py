@@ -139,6 +139,13 @@ def wire6(pair, in_ipv6) -> Iterator[Wire]:
         yield made
 
 
+@pytest.fixture
+def begin6() -> Iterator:
+    """Starts an announcer."""
+    with announcers(VIP6) as start:
+        yield start
+
+
 def advertisements(frames: Sequence[bytes]) -> list[NdMessage]:
     """Valid ones for the VIP; the kernel has put a flow label before them."""
     read = [packet.message for frame in frames if (packet := parse_nd_frame(frame)) and packet.flaw is None]
@@ -149,13 +156,12 @@ def advertised(dst: IPv6Address, flags: NdFlag) -> NdMessage:
     return NdMessage(NdType.ADVERTISEMENT, LINK_LOCAL6, dst, VIP6, flags, (tlla(M),))
 
 
-def test_metallb_and_kube_vip_advertise_to_all_nodes_with_override(pair, wire6, begin):
+def test_metallb_and_kube_vip_advertise_to_all_nodes_with_override(pair, wire6, begin6):
     for program in (MetalLbLike, KubeVipLike):
-        begin(program(pair.node, pair.folder, VIP6)).wait_for()
+        begin6(program(pair.node, pair.folder, VIP6)).wait_for()
         heard: list[NdMessage] = []
         until(lambda heard=heard: heard.extend(advertisements(wire6.listen(0.05))) or heard, 5.0)
         assert heard[0] == advertised(ALL_NODES, NdFlag.OVERRIDE)
-    pair.node.unbind(VIP6, "eth0")
 
 
 @pytest.mark.parametrize(
@@ -166,8 +172,8 @@ def test_metallb_and_kube_vip_advertise_to_all_nodes_with_override(pair, wire6, 
         pytest.param(build_dad_solicitation(C, VIP6), False, id="DAD"),
     ],
 )
-def test_metallb_answers_solicitations_that_the_real_one_answers(pair, wire6, begin, frame, answered):
-    begin(MetalLbLike(pair.node, pair.folder, VIP6)).wait_for()
+def test_metallb_answers_solicitations_that_the_real_one_answers(pair, wire6, begin6, frame, answered):
+    begin6(MetalLbLike(pair.node, pair.folder, VIP6)).wait_for()
     wire6.send(frame)
     mark = build_solicitation(C, CLIENT6, VIP6)
     wire6.send(mark)
