@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 class Attaching:
     """What is attached, by index of the link and hook.
 
-    `problems`: what was wrong when it was last looked after. `alone`: no program of another build is left.
+    `problems`: what was wrong at the last check. `alone`: no program of another build is left.
     """
 
     def __init__(self, attacher: Attacher, state: NodeState) -> None:

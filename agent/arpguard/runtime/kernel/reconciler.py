@@ -392,5 +392,5 @@ class Reconciler:
         self._gather_problems()
 
     def _gather_problems(self) -> None:
-        """Adds what is wrong with programs and the voucher, which are kept between passes, too."""
+        """Adds what is wrong with programs and the voucher, which the agent also checks between passes."""
         self.state.problems = (*self._found, *self.attaching.problems, *filter(None, [self.vouched.problem]))
