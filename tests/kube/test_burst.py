@@ -7,6 +7,7 @@ import pytest
 
 from support.kube.agent_side import CONFIG, LEASES, a_side, vip, waited
 from support.kube.scripted_server import in_loop, until
+from support.processes import waited_ns
 
 pytestmark = pytest.mark.usefixtures("segment")
 
@@ -38,7 +39,7 @@ async def test_a_burst_on_a_slow_server_costs_no_node_its_lease_and_leaves_no_cl
     async with AsyncExitStack() as stack:
         sides = [await stack.enter_async_context(a_side(one, node, config=SLOW)) for node in NODES]
         await until(lambda: set().union(*(side.kernel.owned() for side in sides)) == set(OLD), PATIENCE_S)
-        began = [len(side.kernel.fences) - 1 for side in sides]
+        began, before_ns = [len(side.kernel.fences) - 1 for side in sides], waited_ns()
         one.server.do(lambda it: it.pace(WRITES_PER_S, QUEUE))
 
         one.publish("many", MANY)
@@ -47,8 +48,9 @@ async def test_a_burst_on_a_slow_server_costs_no_node_its_lease_and_leaves_no_cl
         old = {f"vip.{address}" for address in OLD}
         await waited(lambda: _claims(one) == old, "for the claims to go", PATIENCE_S)
 
+        owed_ns = waited_ns() - before_ns  # all agents, and the server, are in this process
         silent = [_silent_ns(side.kernel.fences[since:]) for side, since in zip(sides, began, strict=True)]
-        assert silent == [[], [], []]
+        assert sum(map(sum, silent)) <= owed_ns
         assert [side.renewals.lost for side in sides] == ["", "", ""]
         assert set().union(*(side.kernel.owned() for side in sides)) == set(OLD)
 
