@@ -56,9 +56,19 @@ def test_scenarios_break_no_rule_by_what_all_agents_wrote_down(complete, traces)
     assert check.main([str(traces)]) == 0
 
 
-@pytest.mark.parametrize(("gap_ms", "nodes", "right"), [(63, ["n1"], True), (4000, ["n1"], False), (63, ["n2"], False)])
-def test_step_that_the_lab_does_not_judge_is_judged_here(gap_ms, nodes, right):
-    late = {"ok": False, "judged": False, "gap_ms": gap_ms, "gap_in_bounds": False, "nodes": nodes, "expected": ["n1"]}
+@pytest.mark.parametrize(
+    ("judged", "gap_ms", "nodes", "right"),
+    [
+        (True, 3999, ["n1"], True),
+        (True, 4000, ["n1"], False),
+        (True, 63, ["n2"], False),
+        (False, 19_999, ["n1"], True),
+        (False, 20_000, ["n1"], False),
+        (False, 63, ["n2"], False),
+    ],
+)
+def test_late_step_is_judged_less_strictly_here(judged, gap_ms, nodes, right):
+    late = {"ok": False, "judged": judged, "gap_ms": gap_ms, "gap_in_bounds": False, "nodes": nodes, "expected": ["n1"]}
     assert as_expected(late) is right
 
 
