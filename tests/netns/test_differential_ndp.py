@@ -325,8 +325,9 @@ def believed(pair: Pair, mutants: list[Mutant], folder: Path) -> set[MacAddress]
     log = NeighbourLog(pair, folder)
     try:
         with a_wire(pair.client, also=ETHERTYPE_IPV6) as wire:
-            answers(wire, mutants)
-        log.flush()
+            for at in range(0, len(mutants), BATCH):
+                answers(wire, mutants[at : at + BATCH])
+                log.flush()  # ip-monitor misses what its socket has no room for
         return log.macs() - {O}
     finally:
         log.close()
