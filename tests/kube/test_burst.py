@@ -48,7 +48,7 @@ async def test_a_burst_on_a_slow_server_costs_no_node_its_lease_and_leaves_no_cl
         old = {f"vip.{address}" for address in OLD}
         await waited(lambda: _claims(one) == old, "for the claims to go", PATIENCE_S)
 
-        owed_ns = waited_ns() - before_ns  # all agents, and the server, are in this process
+        owed_ns = waited_ns() - before_ns  # all agents run in this thread
         silent = [_silent_ns(side.kernel.fences[since:]) for side, since in zip(sides, began, strict=True)]
         assert sum(map(sum, silent)) <= owed_ns
         assert [side.renewals.lost for side in sides] == ["", "", ""]

@@ -353,7 +353,7 @@ def test_missing_capability_exits_3_with_one_line(pair, tmp_path, capabilities, 
     with a_place("capability") as (_, pins):
         config.write_text(a_config(more=f"bpf: {{pin_dir: {pins}}}\n"))
         prefix = [*pair.node.netns.prefix(), "setpriv", f"--bounding-set={capabilities}"]
-        done = arpguard("agent", "--config", str(config), prefix=prefix, timeout=HUNG_S)
+        done = arpguard("agent", "--config", str(config), prefix=prefix)
     assert done.returncode == 3
     assert remedy in said_in_one_line(done.stderr)
 
@@ -366,7 +366,7 @@ def test_f23_agent_whose_boot_clock_is_not_the_kernels_is_refused(pair, tmp_path
     with a_place("clock") as (_, pins):
         config.write_text(a_config(more=f"bpf: {{pin_dir: {pins}}}\n"))
         prefix = [*pair.node.netns.prefix(), "unshare", "--time", f"--boottime={offset_s}"]
-        done = arpguard("agent", "--config", str(config), prefix=prefix, timeout=HUNG_S)
+        done = arpguard("agent", "--config", str(config), prefix=prefix)
         assert not list(pins.iterdir())
     assert done.returncode == 3
     told = re.search(r"is ([\d.]+) s (ahead of|behind) the kernel's", said_in_one_line(done.stderr))

@@ -10,8 +10,8 @@ def resident_kib(pid: int) -> int:
 
 
 def waited_ns() -> int:
-    """For how long the threads of this process have wanted a CPU that others had (sched-stats.rst, schedstat)."""
-    return sum(int(path.read_text(encoding="ascii").split()[1]) for path in Path("/proc/self/task").glob("*/schedstat"))
+    """For how long this process's first thread has wanted a CPU that others had (sched-stats.rst, schedstat)."""
+    return int(Path("/proc/self/schedstat").read_text(encoding="ascii").split()[1])
 
 
 def descriptors(pid: int) -> int:
