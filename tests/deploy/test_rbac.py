@@ -19,7 +19,7 @@ from arpguard_lab.cluster import objects
 from support.kube.agent_side import HOME, Scene, Segment, a_side, vip, waited
 from support.kube.manifests import DEPLOY, built, composed, one, parsed
 from support.kube.plain_http import MERGE
-from support.kube.scripted_server import in_loop, until
+from support.kube.scripted_server import in_loop
 from support.kube.voucher_side import Voucher
 
 ACCOUNT = f"{HOME}/arpguard"
@@ -160,7 +160,7 @@ async def _live(scene) -> None:
             assert await first.kube.leave() is End.STOPPED
             scene.delete(f"/apis/apps/v1/namespaces/{HOME}/daemonsets/{DAEMONSET}")
             assert await second.kube.leave() is End.REMOVED
-            await until(lambda: not scene.claim(WEB))
+            await waited(lambda: not scene.claim(WEB), "its claim is deleted", PATIENCE_S)
 
 
 @in_loop

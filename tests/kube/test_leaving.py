@@ -61,6 +61,18 @@ async def test_agent_whose_daemonset_is_gone_gives_all_up_and_leaves_no_claims(o
 
 
 @in_loop
+async def test_agent_gives_up_what_its_last_look_showed_as_anothers(one):
+    async with a_side(one, NODE) as side:
+        await _owns(side)
+        one.delete(DAEMONSET_PATH)
+        side.membership._standings.holders.known[A] = "node-2"  # which handed it over since
+
+        assert await side.kube.leave() is End.REMOVED
+
+        assert [one.claim(each) for each in (A, B)] == [{}, {}]
+
+
+@in_loop
 async def test_agent_whose_pod_is_replaced_leaves_a_longer_lease(one):
     async with a_side(one, NODE) as side:
         await _owns(side)

@@ -286,8 +286,8 @@ class Membership:
     async def remove(self, limit_s: float) -> bool:
         """Gives up all VIPs in good order, and deletes its Leases; returns whether it was done within the limit."""
         self._leaving = True
-        holders = self._standings.holders
-        ours = [vip for vip in self._ownership.claims.claimed if holders.of(vip) in ("", self._me)]
+        holders, now_ns = self._standings.holders, boot_ns()
+        ours = [vip for vip in self._ownership.claims.claimed if holders.now(vip, now_ns) in ("", self._me)]
         return await self.leases.remove(ours, limit_s)
 
     async def part(self, lease_ns: int, limit_s: float) -> bool:

@@ -40,12 +40,19 @@ class Holders:
         """Brings `known` up to date, in steps; what changes meanwhile is left to the next look."""
         stale, self._stale = self._stale, set()
         for vip in stale:
-            holder = self._ownership.holder(vip, now_ns)
-            if not (holder.known and holder.exists):
+            holder = self.now(vip, now_ns)
+            if holder is None:
                 self.known.pop(vip, None)
             else:
-                self.known[vip] = holder.node if holder.void is False else ""
+                self.known[vip] = holder
             yield
+
+    def now(self, vip: Address, now_ns: int) -> str | None:
+        """The node that has a VIP, also if that has changed since the last look; None: it was never held."""
+        holder = self._ownership.holder(vip, now_ns)
+        if not (holder.known and holder.exists):
+            return None
+        return holder.node if holder.void is False else ""
 
     def alive(self, alive: Collection[str]) -> dict[Address, str]:
         """All of them; also empty where the holder is not among the nodes that are alive."""
