@@ -25,7 +25,7 @@ global_defs {{
   vrrp_garp_master_refresh 1
   vrrp_notify_fifo {fifo}
   fifo_write_vrrp_states_on_reload
-  vrrp_rt_priority 50
+  {scheduling}
 }}
 vrrp_instance {instance} {{
   interface eth0
@@ -46,6 +46,7 @@ class Keepalived(HostProcess):
     """The real program, with one VRRP instance; it and its child end together."""
 
     own_group = True
+    scheduling = "vrrp_rt_priority 50"  # before ordinary tasks
 
     def __init__(
         self,
@@ -73,6 +74,7 @@ class Keepalived(HostProcess):
             router_id=router_id,
             priority=priority,
             interval=interval_s,
+            scheduling=self.scheduling,
             vip=f"{vip}/{vip.max_prefixlen}",
             fifo=states_of(host, folder),
         )
