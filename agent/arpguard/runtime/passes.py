@@ -1,7 +1,6 @@
 """Passes, which bring the kernel up to date with VIPs and links, and the times at which the agent makes them."""
 
 import asyncio
-import gc
 import logging
 import time
 from collections.abc import Sequence
@@ -13,6 +12,7 @@ from arpguard.core.basis import Asked
 from arpguard.core.cautions import misnamed
 from arpguard.errors import DataPlaneError
 from arpguard.node import ThisNode
+from arpguard.runtime import memory
 from arpguard.runtime.controlplane import ControlPlane
 from arpguard.runtime.early import EarlyFile
 from arpguard.runtime.keepalived import Keepalived
@@ -116,8 +116,7 @@ class Passes:
 
         self._pinned.discard_others()
         self._is_ready = True
-        gc.collect()
-        gc.freeze()  # thousands of objects stay, and each look through them takes 0.1 s
+        memory.freeze()
 
         name, config, state = self._node.name, self._settings.config, self._kernel.state
         log.info(

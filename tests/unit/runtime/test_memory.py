@@ -230,3 +230,29 @@ print(before, after)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     before, after = map(int, done.stdout.split())
     assert after < before / 3
+
+
+def test_frozen_objects_do_not_let_garbage_pile_up():
+    """Cycles that live through young collections wait for a full one, as messages of netlink do."""
+    code = """
+import gc
+from arpguard.runtime import memory
+
+FROZEN, ROUNDS, HELD = 200_000, 100, 3_000
+
+kept = [[number] for number in range(FROZEN)]
+memory.freeze()
+assert gc.get_freeze_count() > FROZEN
+
+most, held = 0, []
+for _ in range(ROUNDS):
+    held.clear()
+    for _ in range(HELD):
+        cycle = []
+        cycle.append(cycle)
+        held.append(cycle)
+    most = max(most, len(gc.get_objects()))
+print(most)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert int(done.stdout) < 200_000 / 8

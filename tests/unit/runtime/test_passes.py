@@ -71,7 +71,7 @@ def test_problems_of_a_pass_that_changes_nothing_know_that_it_does_not(scene):
 @pytest.mark.parametrize(("name", "told"), [("node-7", 1), ("vm", 0)], ids=["a node among others", "a problem"])
 def test_that_no_vip_names_this_node_is_told_here_unless_it_is_a_problem(scene, name, told, monkeypatch, caplog):
     """A problem is logged once as what it is."""
-    monkeypatch.setattr(passes, "gc", SimpleNamespace(collect=lambda: None, freeze=lambda: None))
+    monkeypatch.setattr(passes.memory, "freeze", lambda: None)
     scene.passes._plane.state = None
     scene.node.name, scene.settings.named_by_host, scene.settings.started_ns = name, True, 0
     scene.settings.config = parse_config("vips: [{address: 192.0.2.1, owner: {node: node-1}}]")
