@@ -47,12 +47,12 @@ def keep_heap_small() -> None:
 
 
 def freeze() -> None:
-    """Keeps all objects that exist now out of garbage collections, which look through thousands of VIPs for 0.1 s.
+    """Keeps all objects that exist now out of garbage collections: with thousands of VIPs, each would take 0.1 s.
 
-    The others are few, so that full collections are cheap and can be frequent: garbage that lives through the younger
-    generations, such as messages of netlink, takes less memory. But CPython begins a full collection only when there
-    are a quarter as many new objects as the last one left. It still counts the frozen ones there; so this collects
-    again, which leaves none.
+    Few objects come later, so full collections are cheap and can be frequent. Garbage that survives collections of the
+    younger generations, such as messages of netlink, then takes less memory. But CPython begins a full collection only
+    when there are a quarter as many new objects as the last one left, and counts the frozen ones among these; the
+    second collection here leaves none.
     """
     gc.collect()
     gc.freeze()
