@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import aclosing, contextmanager
 from http.client import HTTPConnection
 
 import pytest
@@ -20,8 +20,12 @@ from kubernetes.aio import client as aio_client
 from kubernetes.aio import config as aio_config
 
 from arpguard.errors import ConfigError, ListenError
+from arpguard.kube.client import Client
+from arpguard.kube.connecting import find_access
+from arpguard.kube.execing import PodCommand, execute
 from arpguard_lab.apiserver import store
 from arpguard_lab.apiserver.embedded import running
+from arpguard_lab.apiserver.execing import Kubelets, _run
 from arpguard_lab.apiserver.faults import Delay
 from arpguard_lab.apiserver.server import ApiServer, Options
 from arpguard_lab.cluster import objects
@@ -496,6 +500,35 @@ def test_it_serves_in_the_event_loop_of_its_user():
             return await asyncio.to_thread(api.ask, "GET", LEASES)
 
     assert asyncio.run(use()).code == 200
+
+
+def test_commands_in_pods_have_ended_when_it_has(tmp_path, monkeypatch):
+    """A process that is killed is gone some time later."""
+    wait = asyncio.subprocess.Process.wait
+
+    async def wait_longer(process):
+        await asyncio.sleep(0.2)
+        return await wait(process)
+
+    monkeypatch.setattr(asyncio.subprocess.Process, "wait", wait_longer)
+
+    async def use():
+        known = [objects.namespace("arpguard"), objects.pod("arpguard", "one", "node-1")]
+        kubelets = Kubelets(lambda _node, _words: ["sh", "-c", f"echo here; exec sleep {HUNG_S}"])
+        async with ApiServer(Options(tls=False, objects=known, kubelets=kubelets)) as server:
+            server.write_kubeconfig(tmp_path / "kubeconfig", "one")
+            async with aclosing(Client(await find_access(tmp_path / "kubeconfig"), "node-1")) as client:
+                begun = asyncio.Event()
+                command = execute(client, PodCommand("arpguard", "one", "", ["sh"]), lambda _piece: begun.set())
+                asking = asyncio.create_task(command)
+                await begun.wait()
+                asking.cancel()
+                await asyncio.wait([asking])
+            await server.stop()
+
+            assert not [task for task in asyncio.all_tasks() if task.get_coro().__qualname__ == _run.__qualname__]
+
+    asyncio.run(asyncio.wait_for(use(), HUNG_S))
 
 
 # Other people's clients

@@ -42,8 +42,10 @@ class Kubelets:
     logs: Callable[[str], str] = lambda _node: ""
 
 
-async def execute(request: web.BaseRequest, pod: Json, kubelets: Kubelets) -> web.StreamResponse:
-    """Answers a request for exec. ApiError before anything is sent."""
+async def execute(
+    request: web.BaseRequest, pod: Json, kubelets: Kubelets, executions: set[asyncio.Task[None]]
+) -> web.StreamResponse:
+    """Answers a request for exec; `executions` has the command while it runs. ApiError before anything is sent."""
     words = request.query.getall("command", [])
     wanted = [number for number, name in ((_STDOUT, "stdout"), (_STDERR, "stderr")) if is_true(request.query, name)]
     _check(pod, request.query.get("container", ""))
@@ -56,6 +58,8 @@ async def execute(request: web.BaseRequest, pod: Json, kubelets: Kubelets) -> we
     await socket.send_bytes(bytes([min(wanted, default=_ERROR)]))  # tells the client that there is a connection
 
     running = asyncio.create_task(_run(socket, pod, words, wanted, kubelets))
+    executions.add(running)
+    running.add_done_callback(executions.discard)
     try:
         await _wait_for_close(socket)
     finally:

@@ -88,6 +88,8 @@ class ApiServer:
         if self._runner is not None:
             await self._runner.cleanup()
             await _pass_turns()
+        if self._state.executions:  # their requests have been cancelled, and they wait for the end of a process
+            await asyncio.wait(self._state.executions)
 
     @property
     def url(self) -> str:

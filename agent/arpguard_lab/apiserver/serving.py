@@ -238,7 +238,7 @@ class Handler:
             raise statuses.forbidden_use(target.resource.plural, "", target.name, "") from None
         pod = listing.read_one(self._state.store, replace(target, subresource=""), "", None).body
         exchange.code = 101
-        return await execing.execute(exchange.request, pod, self._state.kubelets)
+        return await execing.execute(exchange.request, pod, self._state.kubelets, self._state.executions)
 
     def _stream(self, exchange: Exchange) -> web.StreamResponse:
         exchange.code = 200

@@ -30,6 +30,7 @@ class State:
     counters: Counters = field(default_factory=Counters)
     connections: Connections = field(default_factory=Connections)
     zombies: set[asyncio.TimerHandle] = field(default_factory=set)  # writes that are still on their way
+    executions: set[asyncio.Task[None]] = field(default_factory=set)  # commands that run in Pods
     registry: Registry = field(init=False)
     rbac: Rbac = field(init=False)
 
