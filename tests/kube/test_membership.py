@@ -558,15 +558,15 @@ async def test_claims_that_are_refused_are_not_tried_in_a_loop(one, caplog):
         await _owns(side, A)
         one.fault(NODE, fail=-1, code=500)
         one.publish("more", [B, C])
-        await until(lambda: _lines(caplog, "lease: cannot renew"), 10)
-        began = one.count(NODE)
+        await until(lambda: "500 " in side.renewals.lost, 10)
+        began, lines = one.count(NODE), _lines(caplog, "lease: cannot renew")  # on a busy machine of late answers, too
         await _while(2.0)
 
         assert one.count(NODE) - began < 60
-        assert len(_lines(caplog, "lease: cannot renew")) == 1
+        assert _lines(caplog, "lease: cannot renew") == lines
         one.fault(NODE)
         await _owns(side, A, B, C)
-        assert len(_lines(caplog, "lease: renewals work again")) == 1
+        assert len(_lines(caplog, "lease: renewals work again")) == len(lines) > 0
 
 
 @pytest.mark.parametrize("trouble", ["away", "silent"])
