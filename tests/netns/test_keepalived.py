@@ -110,7 +110,7 @@ def test_the_node_answers_while_its_keepalived_is_master(pair, wire, begin, agen
     begin(pair.node)
     until_shown(agent, "DELEGATED", "MASTER")
     assert wire.who(VIP, VIP) == [M]
-    assert "lab" not in problems(agent)
+    until(lambda: "lab" not in problems(agent), what="the problem is gone")
 
     other = begin(pair.client, priority=110)
     until(other.holds, TAKEOVER_S)
@@ -270,7 +270,7 @@ def test_lines_that_another_program_takes_are_missed(pair, begin, agent):
     try:
         assert b"MASTER" in os.read(thief, 65536)
         until_shown(agent, "FOREIGN", "unknown")
-        assert "another program reads" in problems(agent)
+        until(lambda: "another program reads" in problems(agent), what="the agent reports the problem")
     finally:
         os.close(thief)
 
