@@ -160,7 +160,7 @@ async def _live(scene) -> None:
             assert await first.kube.leave() is End.STOPPED
             scene.delete(f"/apis/apps/v1/namespaces/{HOME}/daemonsets/{DAEMONSET}")
             assert await second.kube.leave() is End.REMOVED
-            await waited(lambda: not scene.claim(WEB), "its claim is deleted", PATIENCE_S)
+            await waited(lambda: not scene.claim(WEB), "its claim is deleted")
 
 
 @in_loop

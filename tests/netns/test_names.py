@@ -8,7 +8,7 @@ import pytest
 
 from arpguard.dataplane.netlink import read_surroundings
 from support.netns.cable import Pair, a_netns, a_pair
-from support.netns.waiting import until
+from support.netns.waiting import REPAIR_S, until
 
 pytestmark = [pytest.mark.netns, pytest.mark.bpf]
 
@@ -33,5 +33,11 @@ def test_an_interface_whose_name_is_not_utf8_is_guarded_by_a_running_agent(pair)
     agent = pair.agent('mode: enforce\ninterfaces: ["*"]\nvips: [{address: 192.0.2.50, owner: {node: node-1}}]\n')
     pair.node.netns.run("ip", "link", "add", NOT_UTF8, "type", "veth", "peer", "name", "other0")
     index, pin = pair.ifindex(NOT_UTF8), agent.pin_dir / "links"
-    until(lambda: SHOWN in pair.arpguard("status", "--address", agent.api).stdout, what="the link in the status")
-    assert [path for path in pin.iterdir() if path.name.startswith(f"{index}-")]
+    until(lambda: any(path.name.startswith(f"{index}-") for path in pin.iterdir()), 5 * REPAIR_S)
+
+    def shown() -> bool:
+        answer = pair.arpguard("status", "--address", agent.api)
+        assert answer.returncode == 0, answer.stdout + answer.stderr
+        return SHOWN in answer.stdout
+
+    until(shown, what="the link in the status")
