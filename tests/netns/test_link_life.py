@@ -199,9 +199,16 @@ def test_the_counters_of_a_vip_begin_anew_with_its_device_and_those_of_the_node_
     pair.node.netns.batch(["link del eth0"])
     plug(pair.node, pair.client)
     with a_wire(pair.client) as wire:
-        until(lambda: guarded(wire), REPAIR_S)
+
+        def counted() -> int:
+            wire.who(OWNED, MARK)
+            return answered(pair, agent)[0]
+
+        until(lambda: wire.answers(MARK), REPAIR_S)
+        until(counted)
     anew, on = answered(pair, agent)
-    assert of_vip > 20 > anew > 0
+    assert of_vip > 20
+    assert anew == 1  # the first that is counted ends the wait
     assert on >= of_node + anew
 
 
