@@ -330,7 +330,7 @@ async def test_missing_right_is_one_problem_with_its_remedy_and_ends_when_it_is_
     async with a_side(pair, NODE, config=ON, service_account=ACCOUNT) as side:
         await until(lambda: side.says("apply the component owned-by"), PATIENCE_S)
         assert len([problem for problem in side.problems if OWNED_BY in problem]) == 1
-        assert len(side.kernel.owned()) == 5
+        await until(lambda: len(side.kernel.owned()) == 5, PATIENCE_S)
 
         allow(pair, "get", "patch")
         await waited(lambda: all(said(pair, f"web-{number}") for number in range(5)), "names", PATIENCE_S)
