@@ -206,7 +206,8 @@ def test_the_counters_of_a_vip_begin_anew_with_its_device_and_those_of_the_node_
 
         until(lambda: wire.answers(MARK), REPAIR_S)
         until(counted)
-    anew, on = answered(pair, agent)
+        anew, on = answered(pair, agent)
+        until(lambda: guarded(wire), REPAIR_S)
     assert of_vip > 20
     assert anew == 1  # the first that is counted ends the wait
     assert on >= of_node + anew
