@@ -278,13 +278,19 @@ def owned_by(owner: str, *vips: Address, mode: str = "enforce", interfaces: str 
     return "\n".join(lines) + "\n"
 
 
-def until(condition: Callable[[], object], limit_s: float, what: str) -> float:
-    """Waits until a condition holds, and says how many seconds that took; DataPlaneError when patience is over."""
+def until(
+    condition: Callable[[], object], limit_s: float, what: str, instead: Callable[[], object] | None = None
+) -> float:
+    """Waits until a condition holds, and says how many seconds that took; DataPlaneError when patience is over.
+
+    `instead`: what there is then.
+    """
     began, patience = time.monotonic(), Patience(limit_s)
     waits_for(what)
     while not condition():
         if patience.is_in_vain(condition):
-            raise DataPlaneError(f"did not happen within {limit_s:g} s: {what}")
+            found = f" ({instead()})" if instead else ""
+            raise DataPlaneError(f"did not happen within {limit_s:g} s: {what}{found}")
         patience.pause(_POLL_S)
     return time.monotonic() - began
 

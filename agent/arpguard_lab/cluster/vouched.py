@@ -53,8 +53,21 @@ def _publishing(bench: KubeBench) -> int:
 def until_bound(bench: KubeBench, hosts: Sequence[Host] = (), limit_s: float = _BOUND_S) -> int:
     """Waits until some nodes, or all, are bound to the vouchers that they keep; returns for how many seconds."""
     began = time.monotonic()
-    bench.until(lambda: _all_bound(bench, hosts or bench.nodes), limit_s, "nodes are vouched for")
+    bench.until(
+        lambda: _all_bound(bench, hosts or bench.nodes), limit_s, "nodes are vouched for", lambda: _bonds(bench)
+    )
     return round(time.monotonic() - began)
+
+
+def _bonds(bench: KubeBench) -> str:
+    """Whether each node's kernel is bound, and what its heartbeat says of vouching."""
+    notes = _notes(bench)
+    return "; ".join(_bond(bench, host, notes.get(f"node.{bench.server.node_name(host)}", {})) for host in bench.nodes)
+
+
+def _bond(bench: KubeBench, host: Host, said: dict[str, str]) -> str:
+    state = "bound" if bench.agent(host).is_bound() else "not bound"
+    return f"{host.name}, {state}, says {said.get(_VOUCHERS, '{}')} {said.get(_VOUCHING, '{}')}"
 
 
 def _all_bound(bench: KubeBench, hosts: Sequence[Host]) -> bool:
