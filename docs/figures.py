@@ -156,6 +156,7 @@ def _of_vouching() -> dict[str, str]:
         "ring-check": _span(lease_ns // sweeping.SWEEPS_IN_BOUND_LEASE),
         "reads-ring": f"{2 * sweeping.SWEPT * NS_PER_S / lease_ns:.2f} times",
         "trials-most": f"{trials.MOST_NODES}",
+        "turn": f"{seeking.TURN_NS / NS_PER_S:g} s",
         "proof": f"{seeking.PROOF_NS / NS_PER_S:g} s",
         "clocks": f"{trials.CLOCKS_PER_MILLE / 10:g} %",
         "spin": _milliseconds(1000 * spinning.SPIN_US),

@@ -15,6 +15,7 @@ from arpguard.core.vouching.seeking import (
     PROOF_NS,
     REVOKED_NS,
     SHUN_NS,
+    TURN_NS,
     UNACCEPTED_NS,
     UNBOUND_NS,
     Seeking,
@@ -180,6 +181,30 @@ def test_of_two_that_name_each_other_the_one_that_can_finds_another_one():
     assert Seeking(FAST).decide(only_a_can, NOW).seeks == "c"
     assert Seeking(FAST).decide(only_b_can, NOW).names == named(B)
     assert Seeking(FAST).decide(a_pair("e"), NOW).names == named(B)
+
+
+def test_of_two_that_name_each_other_the_first_does_not_wait_for_the_last_in_vain():
+    first, both_can = Seeking(FAST), a_pair("a", bound(C, "d"), bound(D, "c"))
+    assert first.decide(both_can, NOW).names == named(B)
+    assert first.decide(both_can, NOW + TURN_NS - 1).names == named(B)
+    assert first.decide(both_can, NOW + TURN_NS).seeks == "c"
+
+
+@pytest.mark.parametrize(
+    "between",
+    [
+        VoucherView((B, bound(C, "d"), bound(D, "c")), "a", named(B), bound=True),
+        a_pair("a"),
+        replace(a_pair("a", bound(C, "d"), bound(D, "c")), named=None, bound=False),
+    ],
+    ids=["the last has left", "the last cannot leave", "the first has left"],
+)
+def test_the_wait_for_the_last_of_two_begins_anew(between):
+    first, both_can = Seeking(FAST), a_pair("a", bound(C, "d"), bound(D, "c"))
+    first.decide(both_can, NOW)
+    first.decide(between, NOW + S)
+    assert first.decide(both_can, NOW + TURN_NS).names == named(B)
+    assert first.decide(both_can, NOW + 2 * TURN_NS).seeks == "c"
 
 
 def test_two_that_name_each_other_stay_while_nobody_else_is_bound_to_a_third():

@@ -6,6 +6,8 @@
 | the voucher is in another instance or epoch | it is sought again                                                  |
 | the voucher names this node, too            | one of the two leaves, if a third may vouch for it: when two that   |
 |                                             | vouch for each other die together, no node may revoke them for long |
+| the one that should leave has not in        | the other one leaves, if a third may vouch for it                   |
+| TURN_NS: it shuns the third, say            |                                                                     |
 | it un-bound, or was not accepted for long   | another one is sought, and this one not for SHUN_NS if there is any |
 |                                             | and this one's agent has not restarted since                     |
 | it un-bound MANY times in RECENT_NS         | none for a minute, ever longer                                      |
@@ -32,6 +34,7 @@ from arpguard.units import NS_PER_S
 MANY = 3
 RECENT_NS = SHUN_NS = 600 * NS_PER_S
 UNACCEPTED_NS = 3 * CLEAN_NS
+TURN_NS = 30 * NS_PER_S  # a node that can leave its voucher does so with its next renewal
 PROOF_NS = 3 * REPORT_NS // 2  # a voucher's process reports what it hears once in REPORT_NS
 UNBOUND_NS, LONGEST_UNBOUND_NS = 60 * NS_PER_S, 3600 * NS_PER_S
 REVOKED_NS, LONGEST_REVOKED_NS = 600 * NS_PER_S, 86_400 * NS_PER_S
@@ -109,6 +112,7 @@ class Seeking:
         self._unbound_ns: deque[int] = deque(maxlen=MANY)
         self._shunned_ns: dict[tuple[str, str], int] = {}
         self._failed: set[str] = set()  # in a row
+        self._turn_ns: int | None = None  # since when the voucher, which names this node, should leave
         self._unheard_ns: int | None = None  # when it un-bound unheard, and no node has shown to hear it since
         self._sought = ""
         self._sought_ns = 0
@@ -176,6 +180,7 @@ class Seeking:
         return bool(view.choices) and is_same and (pauses or not self._leaves(named, view, now_ns))
 
     def _seek(self, view: VoucherView, now_ns: int, pause_ns: int) -> VoucherPlan:
+        self._turn_ns = None
         choice = self._choice(view, now_ns)
         if choice is None:
             return VoucherPlan()
@@ -193,15 +198,19 @@ class Seeking:
     def _leaves(self, named: NamedVoucher, view: VoucherView, now_ns: int) -> bool:
         """Whether the voucher names this node, too, and this one is to find another: if only one can, it does.
 
-        Of two that can, the last by name. One that is bound to a third node certainly hears others.
+        Of two that can, the last by name. This node cannot know whom that one shuns, so it waits no longer than
+        TURN_NS. One that is bound to a third node certainly hears others.
         """
         choices = {choice.node: choice for choice in view.choices}
         if named.node not in choices or choices[named.node].names != view.node:
+            self._turn_ns = None
             return False
         sound = [choice for choice in view.choices if choice.node != named.node and choice.bound]
         may = any(each.names != view.node and now_ns >= self._shunned_ns.get(each.key, 0) for each in sound)
         other_may = any(each.names != named.node for each in sound)
-        return may and (not other_may or view.node > named.node)
+        others_turn = other_may and view.node < named.node
+        self._turn_ns = (self._turn_ns or now_ns) if others_turn else None
+        return may and (self._turn_ns is None or now_ns >= self._turn_ns + TURN_NS)
 
     def _choice(self, view: VoucherView, now_ns: int) -> VoucherChoice | None:
         """Who is sought already, unless that has taken too long; else the first that did not fail lately.
