@@ -237,8 +237,9 @@ def test_two_that_name_each_other_stay_while_one_waits_after_a_mistake():
     assert pausing.decide(view, NOW + REVOKED_NS).seeks == "c"
 
 
-def test_one_that_does_not_accept_for_long_is_not_sought_again_soon():
-    seeking = Seeking(FAST)
+@pytest.mark.parametrize("clean_ns", [CLEAN_NS, CLEAN_NS // 20])
+def test_one_that_does_not_accept_for_long_is_not_sought_again_soon(clean_ns):
+    seeking = Seeking(FAST, clean_ns)
     seeking.decide(VIEW, NOW)
     now_ns = NOW + UNACCEPTED_NS
 
@@ -301,6 +302,14 @@ def test_in_the_lab_waits_are_shorter_by_as_much_as_trials():
     seeking.decide(replace(VIEW, named=named(B), bound=True), NOW)
     view = replace(VIEW, revocations=1)
     assert seeking.decide(view, NOW) == VoucherPlan(next_ns=NOW + REVOKED_NS // 20)
+
+    shunning = Seeking(FAST, CLEAN_NS // 20)
+    unbound(shunning, 1, NOW)
+    pair = replace(
+        a_pair("e", bound(C, "b")), named=named(C), choices=(bound(B, "c"), replace(C, names="e")), unbinds=1
+    )
+    assert shunning.decide(pair, NOW + SHUN_NS // 20 - 1).names == named(C)
+    assert shunning.decide(pair, NOW + SHUN_NS // 20).seeks == "b"
 
     trials = Trials(CLEAN_NS // 20)
     trials.revoked("b", NOW - 10 * S, NOW - 9 * S)

@@ -116,6 +116,7 @@ class Seeking:
         self._unheard_ns: int | None = None  # when it un-bound unheard, and no node has shown to hear it since
         self._sought = ""
         self._sought_ns = 0
+        self._shun_ns = SHUN_NS * clean_ns // CLEAN_NS
         self._unsteady = quarantine(UNBOUND_NS, LONGEST_UNBOUND_NS, clean_ns)
         self._mistaken = quarantine(REVOKED_NS, LONGEST_REVOKED_NS, clean_ns)
 
@@ -142,7 +143,7 @@ class Seeking:
     def _note(self, view: VoucherView, now_ns: int) -> None:
         """What has happened since the last time."""
         if view.unbinds > self._unbinds:
-            self._fail(self._voucher, now_ns)
+            self._fail(self._voucher, now_ns + self._shun_ns)
             self._unbound_ns.append(now_ns)
             if view.unheard and view.others_hear:
                 self._unheard_ns = now_ns
@@ -150,7 +151,7 @@ class Seeking:
                 self._unbound_ns.clear()
                 self._unsteady.begin(now_ns)
         if view.revocations > self._revocations:
-            self._fail(self._voucher, now_ns)
+            self._fail(self._voucher, now_ns + self._shun_ns)
             self._mistaken.begin(now_ns)
         self._unbinds, self._revocations = view.unbinds, view.revocations
 
@@ -166,9 +167,9 @@ class Seeking:
         self._failed.clear()
         self._unheard_ns = None
 
-    def _fail(self, key: tuple[str, str], now_ns: int) -> None:
+    def _fail(self, key: tuple[str, str], until_ns: int) -> None:
         self._failed.add(key[0])
-        self._shunned_ns[key] = now_ns + SHUN_NS
+        self._shunned_ns[key] = until_ns
 
     def _stays(self, named: NamedVoucher, view: VoucherView, now_ns: int, *, pauses: bool) -> bool:
         """Whether the voucher is as it was named, and not left; of one whose heartbeat is missing the grants tell."""
@@ -219,7 +220,7 @@ class Seeking:
         """
         found = {choice.node: choice for choice in view.choices}
         if self._sought in found and now_ns >= self._sought_ns + UNACCEPTED_NS:
-            self._fail(found[self._sought].key, now_ns)
+            self._fail(found[self._sought].key, now_ns + SHUN_NS)
             self._sought = ""
         if self._sought not in found:
             self._shunned_ns = {key: until_ns for key, until_ns in self._shunned_ns.items() if now_ns < until_ns}
