@@ -116,7 +116,7 @@ class Seeking:
         self._unheard_ns: int | None = None  # when it un-bound unheard, and no node has shown to hear it since
         self._sought = ""
         self._sought_ns = 0
-        self._shun_ns = SHUN_NS * clean_ns // CLEAN_NS
+        self._shun_ns = SHUN_NS * clean_ns // CLEAN_NS  # after an un-bind, or a revocation
         self._unsteady = quarantine(UNBOUND_NS, LONGEST_UNBOUND_NS, clean_ns)
         self._mistaken = quarantine(REVOKED_NS, LONGEST_REVOKED_NS, clean_ns)
 
@@ -220,7 +220,7 @@ class Seeking:
         """
         found = {choice.node: choice for choice in view.choices}
         if self._sought in found and now_ns >= self._sought_ns + UNACCEPTED_NS:
-            self._fail(found[self._sought].key, now_ns + SHUN_NS)
+            self._fail(found[self._sought].key, now_ns + SHUN_NS)  # unscaled: all others are sought before it again
             self._sought = ""
         if self._sought not in found:
             self._shunned_ns = {key: until_ns for key, until_ns in self._shunned_ns.items() if now_ns < until_ns}
