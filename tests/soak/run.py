@@ -1,6 +1,6 @@
 """Keeps a cluster of agents busy for hours, and shows that they need no more at the end than at the beginning.
 
-    python tests/soak/run.py [--for SECONDS] [--out FOLDER]         as root
+    python tests/soak/run.py [--for SECONDS] [--every SECONDS] [--ask SECONDS] [--out FOLDER]         as root
 
 Three agents, an API server and a client that asks all the time; every few seconds something changes: a drain, an edit
 of the ConfigMap, a Service that comes and goes, an endpoint that moves, a burst of claims by a stranger. All changes
@@ -24,6 +24,7 @@ import plot
 import record
 
 from arpguard.addresses import MacAddress
+from arpguard.cli.options import positive
 from arpguard.dataplane import bpffs
 from arpguard.wire.arp import build_announcements
 from arpguard_lab.cluster.bench import OFF, KubeBench, Watch, vip
@@ -37,7 +38,6 @@ LOCAL = vip(60)
 PASSING = [vip(70 + number) for number in range(5)]
 CLAIMS = 200
 REMEMBERED = 100  # decisions
-INTERVAL_S = 0.005
 WARM_UP = 0.2  # of the time: caches fill, and the interpreter settles
 PIN_PARENT = Path("/sys/fs/bpf")
 
@@ -91,7 +91,7 @@ def changes(bench: KubeBench) -> list[Callable[[], object]]:
     ]
 
 
-def soak(bench: KubeBench, seconds: float, every_s: float, tell: Callable[[str], None]) -> Outcome:
+def soak(bench: KubeBench, seconds: float, every_s: float, ask_s: float, tell: Callable[[str], None]) -> Outcome:
     """Keeps the cluster busy, and looks at the agents all the while."""
     remember_little(bench)
     bench.publish("web", VIPS)
@@ -102,7 +102,7 @@ def soak(bench: KubeBench, seconds: float, every_s: float, tell: Callable[[str],
     outcome = Outcome(defaultdict(list), [], {})
     began, menu = time.monotonic(), cycle(changes(bench))
     change_s = told_s = 0.0
-    with bench.watch(VIPS, INTERVAL_S) as watch:
+    with bench.watch(VIPS, ask_s) as watch:
         while (now_s := time.monotonic() - began) < seconds:
             if now_s >= change_s:
                 next(menu)()
@@ -114,7 +114,7 @@ def soak(bench: KubeBench, seconds: float, every_s: float, tell: Callable[[str],
             if now_s >= told_s:
                 tell(f"{now_s:.0f} of {seconds:g} s: {bench.agent(bench.nodes[0]).rss_kb() // 1024} MB on node-1")
                 told_s += seconds / 10
-            time.sleep(max(0.0, min(1.0, seconds / 60)))
+            time.sleep(min(1.0, every_s / 3, seconds / 60))
     judge(bench, watch)
     outcome.facts = watch.facts()
     outcome.records = {node: steady(samples, seconds) for node, samples in outcome.records.items()}
@@ -139,8 +139,10 @@ def steady(samples: list[record.Sample], seconds: float) -> list[record.Sample]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Soak a cluster of agents, and see whether anything grows.")
-    parser.add_argument("--for", dest="seconds", type=float, default=7200.0, metavar="SECONDS", help="default: 7200")
-    parser.add_argument("--every", type=float, default=5.0, metavar="SECONDS", help="between two changes; default: 5")
+    times = {"type": positive(float), "metavar": "SECONDS"}
+    parser.add_argument("--for", dest="seconds", default=7200.0, help="default: 7200", **times)
+    parser.add_argument("--every", default=5.0, help="between two changes; default: 5", **times)
+    parser.add_argument("--ask", default=0.005, help="between two requests; default: 0.005", **times)
     parser.add_argument("--out", type=Path, default=Path("dist"), metavar="FOLDER", help="default: dist")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
@@ -150,7 +152,7 @@ def main() -> int:
     try:
         bpffs.prepare(pin_root)
         with KubeLab(NODES, folder, pin_root, [OUTSIDER]) as lab, a_bench(lab, "soak") as bench:
-            outcome = soak(bench, options.seconds, options.every, lambda text: print(text, flush=True))
+            outcome = soak(bench, options.seconds, options.every, options.ask, lambda text: print(text, flush=True))
     finally:
         bpffs.remove(pin_root)
         shutil.rmtree(folder)

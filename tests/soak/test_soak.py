@@ -14,6 +14,7 @@ sys.path.insert(0, str(FOLDER))
 import record  # noqa: E402
 
 SECONDS = 40
+ASK_S = 0.01
 
 
 def a_series(value, count=100, name="rss_mb"):
@@ -43,13 +44,16 @@ def test_slope_is_per_second():
 @pytest.mark.bpf
 @pytest.mark.netns
 def test_agents_need_no_more_at_the_end(tmp_path):
-    words = [sys.executable, str(FOLDER / "run.py"), "--for", str(SECONDS), "--every", "2", "--out", str(tmp_path)]
+    asked = {"--for": SECONDS, "--every": 2, "--ask": ASK_S, "--out": tmp_path}
+    words = [sys.executable, str(FOLDER / "run.py"), *(str(word) for option in asked.items() for word in option)]
     done = subprocess.run(words, capture_output=True, text=True, timeout=900, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     with (tmp_path / "soak.csv").open(encoding="ascii") as file:
         rows = list(csv.DictReader(file))
     assert {row["node"] for row in rows} == {"node-1", "node-2", "node-3"}
     assert len(rows) > SECONDS / 2
+    sent = int(re.search(r"requests=(\d+)", done.stdout)[1])
+    assert 0 < sent < 1.5 * SECONDS / ASK_S
     assert all(float(row["rss_mb"]) > float(row["anon_mb"]) > 10 and float(row["entries"]) >= 11 for row in rows)
     assert all(float(row["connections"]) >= 1 and float(row["fds"]) > 10 for row in rows)
     assert (tmp_path / "soak.png").read_bytes().startswith(b"\x89PNG")
