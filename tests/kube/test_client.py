@@ -6,6 +6,7 @@ import socket
 import ssl
 import subprocess
 import threading
+import tracemalloc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -382,6 +383,25 @@ async def test_service_account_is_used_and_its_token_read_anew_for_each_request(
         await client.aclose()
 
         assert [seen.headers["Authorization"] for seen in api.seen] == ["Bearer first", "Bearer second"]
+
+
+@in_loop
+async def test_tls_connection_has_no_large_buffer(tmp_path):
+    cert, key = _certificates(tmp_path, "api")
+    api = ScriptedApi(answer(200, {}))
+    async with api.serving(_server_tls(cert, key)):
+        client = Client(_pod(tmp_path, api, cert), "node-1")
+        tracemalloc.start()
+        try:
+            await client.call(GET)
+            snapshot = tracemalloc.take_snapshot()
+        finally:
+            tracemalloc.stop()
+        await client.aclose()
+
+    of_tls = tracemalloc.Filter(inclusive=True, filename_pattern=asyncio.sslproto.__file__)
+    largest = max(trace.size for trace in snapshot.filter_traces([of_tls]).traces)
+    assert 16 * 1024 <= largest <= 64 * 1024 + 1  # bytearray ends with a zero
 
 
 @pytest.mark.parametrize("token", ["", "\n", "a\r\nX-Evil: b", "\xe4"])
