@@ -32,7 +32,7 @@ from arpguard_lab.netns import Netns
 from arpguard_lab.topology import Host, Lab
 from support.frames.builders import a_frame, patched
 from support.netns.agents import arpguard
-from support.netns.cable import Pair, a_pair, a_place, address, address6, speak_ipv6
+from support.netns.cable import Pair, a_pair, a_place, address, address6, answers_for, speak_ipv6
 from support.netns.waiting import HUNG_S, until
 from support.netns.wire import a_wire
 
@@ -273,6 +273,13 @@ def answers(frames: Sequence[bytes], vip: Address) -> Counter[MacAddress]:
     return Counter(said.mac for said in messages if said.claimed == vip and said.act is Act.ANSWER)
 
 
+def wait_for_answers(capture: Capture, vip: Address, least: int) -> None:
+    def seen() -> Counter[MacAddress]:
+        return answers(capture.frames(), vip)
+
+    until(lambda: seen().total() >= least, 20, lambda: f"{least} answers for {vip}, only {seen()}")
+
+
 def ask(lab: Lab, capture: Capture, wanted: int) -> None:
     """The client asks in both families, and each time waits for so many answers in the capture."""
     questions = {
@@ -285,7 +292,7 @@ def ask(lab: Lab, capture: Capture, wanted: int) -> None:
             for vip, question in questions.items():
                 least = round_ * (3 if vip == OTHER else wanted)
                 wire.send(question)
-                until(lambda: answers(capture.frames(), vip).total() >= least, 20, f"{vip} is answered")  # noqa: B023
+                wait_for_answers(capture, vip, least)
 
 
 def test_what_the_replay_says_the_guard_would_leave_is_what_it_leaves():
@@ -294,6 +301,7 @@ def test_what_the_replay_says_the_guard_would_leave_is_what_it_leaves():
         for host in lab.nodes:
             for vip in (ASKED, OTHER, ASKED6):
                 host.bind(vip, "eth0")
+        until(lambda: all(answers_for(host, ASKED6) for host in lab.nodes), what="the kernels answer for the VIPs")
         config = folder / "three.yaml"
         config.write_text(THREE)
         with capturing(lab.client.netns, folder / "before") as before:
