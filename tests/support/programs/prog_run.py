@@ -5,12 +5,13 @@ Nothing is attached. The kernel runs the programs as if the frame had come in on
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from arpguard.addresses import Address, Network
+from arpguard.clock import boot_ns
 from arpguard.dataplane import bpffs, layout, loader, syscall
 from arpguard.dataplane.build import Build
 from arpguard.dataplane.explain import Trial, try_frame
@@ -36,6 +37,8 @@ HIDE = "hide"  # from this node's kernel; test runs do not tell it from PASS
 _TC_ACTIONS = {0xFFFFFFFF: PASS, 2: DROP, 7: SEND_BACK}  # TC_ACT_UNSPEC, _SHOT, _REDIRECT
 _XDP_ACTIONS = {2: PASS, 1: DROP, 3: SEND_BACK}
 ACTIONS = {Hook.TC_INGRESS: _TC_ACTIONS, Hook.TC_EGRESS: _TC_ACTIONS, Hook.XDP: _XDP_ACTIONS}
+
+_FENCE_AHEAD_NS, _FENCE_BEHIND_NS = 300_000_000, 5_000_000
 
 
 @dataclass(frozen=True)
@@ -105,6 +108,23 @@ class Plane:
         done = syscall.program_test_run(self.programs[PROGRAM[hook]], frame)
         action = ACTIONS[hook][done.retval]
         return DROPPED if action == DROP else Outcome(action, done.frame)
+
+    def run_across(self, hook: Hook, frame: bytes, set_fence: Callable[[int], None]) -> list[str]:
+        """What becomes of a frame, from its answer before a fence to silence after it, with no write in between.
+
+        The fence is set anew if it passed before the first run: the machine may stand still at any time.
+        """
+        seen: list[str] = []
+        while SEND_BACK not in seen:
+            fence_ns = boot_ns() + _FENCE_AHEAD_NS
+            set_fence(fence_ns)
+            seen = []
+            while boot_ns() < fence_ns + _FENCE_BEHIND_NS or DROPPED.action not in seen:
+                before, action, after = boot_ns(), self.run(hook, frame).action, boot_ns()
+                assert action == SEND_BACK or after >= fence_ns
+                assert action == DROPPED.action or before < fence_ns
+                seen.append(action)
+        return seen
 
     def shown(self, outcome: Outcome) -> Outcome:
         """An outcome as far as a test run shows it."""
