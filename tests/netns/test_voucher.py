@@ -19,7 +19,7 @@ from arpguard.core.vouching.voucher import AdoptedTerm, OwnRight
 from arpguard.dataplane import bpffs
 from arpguard.dataplane.privileges import Capability
 from arpguard.errors import LockedError
-from arpguard.runtime.voucher.loop import Loop
+from arpguard.runtime.voucher.loop import FAREWELL_NS, Loop
 from arpguard.runtime.voucher.messages import Adopt, Phase, Priority, encode
 from arpguard.units import NS_PER_S
 from arpguard.wire.vouching import VouchFrame, VouchType, pack
@@ -35,6 +35,7 @@ from support.netns.vouching import (
     a_control,
     chatter,
     heard_frames,
+    heard_until,
 )
 from support.netns.waiting import until
 from support.netns.wire import a_raw_socket
@@ -64,6 +65,10 @@ def voucher(pair: Pair) -> Iterator[VoucherNode]:
         yield made
     finally:
         made.process.close()
+
+
+def count(frames: list[VouchFrame], kind: VouchType) -> int:
+    return sum(frame.type is kind for frame in frames)
 
 
 def bind(voucher: VoucherNode, node: VouchedNode) -> int:
@@ -117,7 +122,7 @@ def test_a_trial_binds_nothing(pair, node, voucher):
     until(lambda: voucher.phase(number) is not None and voucher.report(number).pongs >= 10, what="pongs")
 
     listener = a_raw_socket(pair.node.netns, EVERYTHING)
-    frames = heard_frames(listener, node.key, 0.5)
+    frames = heard_until(listener, node.key, lambda heard: count(heard, VouchType.PONG) >= 5, "pongs on the wire")
     listener.close()
     assert {frame.type for frame in frames} == {VouchType.PING, VouchType.PONG}
     assert node.grants.fence_ns == 0
@@ -197,8 +202,9 @@ def test_a_voucher_that_got_no_cpu_holds_it_against_nobody(pair, node, voucher):
 def test_forged_pongs_change_nothing(pair, node, voucher):
     number = bind(voucher, node)
     listener = a_raw_socket(pair.client.netns, ETHERTYPE)
-    replayed = next(frame for frame in heard_frames(listener, node.key, 0.5) if frame.type is VouchType.PONG)
+    heard = heard_until(listener, node.key, lambda heard: count(heard, VouchType.PONG) > 0, "a pong")
     listener.close()
+    replayed = next(frame for frame in heard if frame.type is VouchType.PONG)
 
     future = VouchFrame(VouchType.PONG, number, boot_ns(), boot_ns() + NS_PER_S)
     bodies = [
@@ -212,7 +218,7 @@ def test_forged_pongs_change_nothing(pair, node, voucher):
     with sending(pair, frames, 0.01):
         began_ns, fence_ns = boot_ns(), node.grants.fence_ns
         until(lambda: boot_ns() > began_ns + NS_PER_S)
-        assert node.grants.fence_ns > fence_ns + NS_PER_S // 2
+        until(lambda: node.grants.fence_ns > fence_ns + NS_PER_S // 2, what="grants")
         report = voucher.report(number)
     assert report.pongs <= report.pings
     assert voucher.phase(number) is Phase.VOUCHING
@@ -281,12 +287,16 @@ def test_a_voucher_that_starts_again_vouches_in_no_term_of_before(pair, node, vo
 def test_one_that_ends_says_so_and_waits_half_a_second(pair, node, voucher):
     number = bind(voucher, node)
     listener = a_raw_socket(pair.node.netns, EVERYTHING)
+    said_ns = boot_ns()
     voucher.process.end()
-    frames = heard_frames(listener, node.key, 0.4)
+    frames = heard_until(listener, node.key, lambda _: voucher.process.ended, "its end")
+    assert boot_ns() - said_ns >= FAREWELL_NS
     listener.close()
-    assert sum(frame.ending for frame in frames) >= 2
+
+    pings = [frame.ending for frame in frames if frame.type is VouchType.PING]
+    assert any(pings)
+    assert pings == sorted(pings), "once it says so, it says so in each"
     assert any(frame.type is VouchType.GRANT for frame in frames)
-    until(lambda: voucher.process.ended)
     assert voucher.news[number].phase is Phase.VOUCHING
 
 

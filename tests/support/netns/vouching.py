@@ -5,7 +5,7 @@ import os
 import select
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 
@@ -138,4 +138,18 @@ def heard_frames(listener: socket.socket, key: bytes, seconds: float) -> list[Vo
     while select.select([listener], [], [], max(0.0, deadline - time.monotonic()))[0]:
         frame = parse(listener.recv(256)[14:], key)
         found += [frame] if frame is not None else []
+    return found
+
+
+def heard_until(
+    listener: socket.socket, key: bytes, is_enough: Callable[[list[VouchFrame]], bool], what: str
+) -> list[VouchFrame]:
+    """The frames under a key, from those that have come until there are enough."""
+    found: list[VouchFrame] = []
+
+    def hear() -> bool:
+        found.extend(heard_frames(listener, key, 0))
+        return is_enough(found)
+
+    until(hear, what=what)
     return found
