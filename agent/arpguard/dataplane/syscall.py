@@ -55,8 +55,14 @@ def _call(command: int, attr: bytes) -> tuple[int, ctypes.Array[ctypes.c_char], 
     return result, buffer, ctypes.get_errno()
 
 
-def _address(buffer: "ctypes.Array[ctypes.c_char] | ctypes.Array[ctypes.c_uint32]") -> int:
-    return ctypes.addressof(buffer)
+def _address(data: "bytes | ctypes.Array[ctypes.c_char] | ctypes.Array[ctypes.c_uint32]") -> int:
+    """Where the kernel reads bytes, which a NUL follows, or writes into a buffer. Keep either until it has.
+
+    Bytes are not copied into a buffer: ctypes makes a type for each length of one, and remembers every length for good.
+    """
+    if isinstance(data, bytes):
+        return ctypes.cast(ctypes.c_char_p(data), ctypes.c_void_p).value or 0
+    return ctypes.addressof(data)
 
 
 class Fd:
@@ -83,13 +89,13 @@ class Fd:
 
 def obj_get(path: str) -> Fd:
     """Opens what is pinned at `path`; FileNotFoundError when nothing is."""
-    name = ctypes.create_string_buffer(os.fsencode(path))
+    name = os.fsencode(path)
     return Fd(_bpf(OBJ_GET, struct.pack("=QII", _address(name), 0, 0))[0])
 
 
 def obj_pin(fd: Fd, path: str) -> None:
     """Pins a map, program or link at `path` in a bpffs; FileExistsError when something is pinned there."""
-    name = ctypes.create_string_buffer(os.fsencode(path))
+    name = os.fsencode(path)
     _bpf(OBJ_PIN, struct.pack("=QII", _address(name), fd.number, 0))
 
 
@@ -98,8 +104,7 @@ def obj_pin(fd: Fd, path: str) -> None:
 
 def btf_load(encoded: bytes) -> Fd:
     """Tells the kernel of types."""
-    buffer = ctypes.create_string_buffer(encoded, len(encoded))
-    return Fd(_bpf(BTF_LOAD, struct.pack("=QQI", _address(buffer), 0, len(encoded)))[0])
+    return Fd(_bpf(BTF_LOAD, struct.pack("=QQI", _address(encoded), 0, len(encoded)))[0])
 
 
 UNDESCRIBED = (0, 0, 0)
@@ -113,10 +118,9 @@ def map_create(name: str, kind: int, sizes: tuple[int, int, int], flags: int, ty
 
 def map_lookup(fd: Fd, key: bytes, value_size: int) -> bytes | None:
     """The value of `key` (for per-CPU maps: all CPUs' values, each padded to 8 bytes), or None."""
-    key_buffer = ctypes.create_string_buffer(key, len(key))
     value = ctypes.create_string_buffer(value_size)
     try:
-        _bpf(MAP_LOOKUP_ELEM, struct.pack("=IxxxxQQQ", fd.number, _address(key_buffer), _address(value), 0))
+        _bpf(MAP_LOOKUP_ELEM, struct.pack("=IxxxxQQQ", fd.number, _address(key), _address(value), 0))
     except FileNotFoundError:
         return None
     return value.raw
@@ -124,22 +128,19 @@ def map_lookup(fd: Fd, key: bytes, value_size: int) -> bytes | None:
 
 def map_update(fd: Fd, key: bytes, value: bytes, flags: int = 0) -> None:
     """Sets `key` to `value`, replacing the old value as a whole (BPF_ANY)."""
-    key_buffer = ctypes.create_string_buffer(key, len(key))
-    value_buffer = ctypes.create_string_buffer(value, len(value))
-    _bpf(MAP_UPDATE_ELEM, struct.pack("=IxxxxQQQ", fd.number, _address(key_buffer), _address(value_buffer), flags))
+    _bpf(MAP_UPDATE_ELEM, struct.pack("=IxxxxQQQ", fd.number, _address(key), _address(value), flags))
 
 
 def map_delete(fd: Fd, key: bytes) -> None:
     """Deletes `key`, if it is there."""
-    key_buffer = ctypes.create_string_buffer(key, len(key))
     with suppress(FileNotFoundError):
-        _bpf(MAP_DELETE_ELEM, struct.pack("=IxxxxQQQ", fd.number, _address(key_buffer), 0, 0))
+        _bpf(MAP_DELETE_ELEM, struct.pack("=IxxxxQQQ", fd.number, _address(key), 0, 0))
 
 
 def map_update_batch(fd: Fd, items: Sequence[tuple[bytes, bytes]]) -> None:
     """Sets some keys in one call (of a hash map kernel 5.6, of a trie 5.13); on error some of them may be set."""
-    keys = ctypes.create_string_buffer(b"".join(key for key, _ in items))
-    values = ctypes.create_string_buffer(b"".join(value for _, value in items))
+    keys = b"".join(key for key, _ in items)
+    values = b"".join(value for _, value in items)
     attr = struct.pack("=QQQQIIQQ", 0, 0, _address(keys), _address(values), len(items), fd.number, 0, 0)
     _bpf(MAP_UPDATE_BATCH, attr)
 
@@ -292,13 +293,13 @@ def program_load(kind: int, code: bytes, name: str = "") -> Fd:
     The verifier gives up (EAGAIN) when a signal comes in, or when a profiler or the cgroup freezer stops the thread;
     this then tries again.
     """
-    text, licence = ctypes.create_string_buffer(code, len(code)), ctypes.create_string_buffer(b"GPL")
+    licence = b"GPL"
     log = ctypes.create_string_buffer(_LOG_BYTES)
     attr = struct.pack(
         "=IIQQIIQII16s",
         kind,
         len(code) // 8,
-        _address(text),
+        _address(code),
         _address(licence),
         _LOG_WITHOUT_STEPS,
         _LOG_BYTES,
@@ -360,9 +361,7 @@ def program_test_run(
     `context` is a struct xdp_md or __sk_buff; the kernel takes only some of its fields.
     The frame is not reset between repeats.
     """
-    frame_in = ctypes.create_string_buffer(frame, len(frame))
     frame_out = ctypes.create_string_buffer(out_size)
-    context_in = ctypes.create_string_buffer(context, len(context)) if context else None
     live = bool(flags & TEST_XDP_LIVE_FRAMES)
 
     attr = struct.pack(
@@ -371,13 +370,13 @@ def program_test_run(
         0,
         len(frame),
         0 if live else out_size,
-        _address(frame_in),
+        _address(frame),
         0 if live else _address(frame_out),
         repeat,
         0,
         len(context),
         0,
-        _address(context_in) if context_in else 0,
+        _address(context) if context else 0,
         0,
         flags,
         0,

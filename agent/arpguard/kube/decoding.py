@@ -17,7 +17,7 @@ def decode(data: bytes) -> object:
     """Decodes JSON. Bytes that are not UTF-8 become U+FFFD, as in Go. ValueError if it is not JSON."""
     with _room():
         try:
-            return json.loads(data.decode("utf-8", "replace"), parse_int=_whole)
+            return _DECODER.decode(data.decode("utf-8", "replace"))
         except RecursionError as error:
             raise ValueError("nested too deeply") from error
 
@@ -36,3 +36,6 @@ def _room() -> Iterator[None]:
 def _whole(text: str) -> int | float:
     """A whole number, or infinity as in Go if it is too large; int() refuses more than 4,300 digits."""
     return int(text) if len(text) < _MAX_DIGITS else float(text)
+
+
+_DECODER = json.JSONDecoder(parse_int=_whole)

@@ -14,6 +14,7 @@ import asyncio
 import ctypes
 import gc
 import re
+import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import TypeAlias
@@ -23,7 +24,7 @@ GIVE_BACK_INTERVAL_S = 10.0
 _M_MMAP_THRESHOLD = -3
 _M_ARENA_MAX = -8
 _LARGE = 128 * 1024  # bytes: what glibc begins with
-_FULL_EVERY = 2  # collections of the middle generation; CPython begins with 10
+_MIDDLE_EVERY, _FULL_EVERY = 5, 1  # collections of the generation before; CPython begins with 10 of each
 _MADV_DONTNEED = 4  # asm-generic/mman-common.h
 
 _SMAPS = Path("/proc/self/smaps")  # kept: pathlib interns the parts of each new one
@@ -57,7 +58,16 @@ def freeze() -> None:
     gc.collect()
     gc.freeze()
     gc.collect()
-    gc.set_threshold(*gc.get_threshold()[:2], _FULL_EVERY)
+    gc.set_threshold(gc.get_threshold()[0], _MIDDLE_EVERY, _FULL_EVERY)
+
+
+def forget_names() -> None:
+    """Empties CPython's cache of attributes, which keeps the name that was looked up last in each of its 4,096 places.
+
+    Many names are made for one lookup, by `match` and by C code, and would stay until their places are needed.
+    """
+    if forget := getattr(sys, "_clear_type_cache", None):  # no public name; deprecated since 3.13
+        forget()
 
 
 class GivingBack:
@@ -74,6 +84,7 @@ class GivingBack:
         """Runs until it is cancelled."""
         while True:
             await asyncio.sleep(GIVE_BACK_INTERVAL_S)
+            forget_names()
             if trim := getattr(_libc, "malloc_trim", None):  # malloc_trim(3), since glibc 2.8
                 trim(0)
             self.unmap_files()
