@@ -80,7 +80,8 @@ def test_e15_client_that_drops_gratuitous_arp_recovers_by_its_own_request(lab, a
     with talking(client):
         until(lambda: learnt(client) == old.mac, what="the client knows the owner")
     move(agents, lab, 1)
-    assert learnt(client) == old.mac, "an announcement was believed"
+    known = learnt(client)  # None: the kernel asked once more as neither node answered
+    assert known in {old.mac, None}, f"an announcement was believed: {known}"
     with talking(client):
         waited_s = until(lambda: learnt(client) == new.mac, 3 * ASKED_AGAIN_S, "the client found the new owner")
     print(f"recovered {waited_s:.2f} s after it talked to the VIP again")
