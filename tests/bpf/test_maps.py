@@ -2,6 +2,7 @@
 
 import ctypes
 import errno
+import gc
 import itertools
 import operator
 import struct
@@ -102,6 +103,18 @@ def test_entry_is_read_back_as_written(small, entry):
     small.table.write({KEY: entry})
     assert small.table.read().entries == {KEY: entry}
     assert reopened(small).read().entries == {KEY: entry}
+
+
+def types_of_arrays() -> set[type]:
+    """Those that ctypes has made; unless it is used, each lives until a full collection."""
+    return {each for each in gc.get_objects() if type(each) is type(ctypes.Array)}
+
+
+def test_writing_makes_no_type_for_each_number_of_entries(small):
+    before = types_of_arrays()
+    for number in range(1, CAPACITY):
+        small.table.write(dict(itertools.islice(MANY.items(), number)))
+    assert types_of_arrays() <= before
 
 
 def test_key_is_the_link_and_the_mapped_address(small):
