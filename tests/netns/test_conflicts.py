@@ -274,7 +274,7 @@ def test_n29_nothing_is_answered_before_the_claim_is_confirmed(server, agent, so
     until(lambda: f"owned: vip={vip} " in agent.said(), ANSWER_S)
     for frame in asked:
         socket.send(frame)
-        assert defences(socket, vip, 0.3), "now it is"
+        until(lambda: defences(socket, vip, 0.1), what="now it is answered")
 
 
 def written_leases(it) -> set[str]:
