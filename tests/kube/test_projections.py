@@ -163,6 +163,16 @@ def test_names_that_come_and_go_leave_a_bounded_rest():
     assert projections._kept.cache_info().currsize == KEPT
 
 
+def test_time_of_a_service_is_not_kept_like_a_name():
+    """Services come and go, each with another time."""
+    projections._kept.cache_clear()
+    kept = []
+    for second in range(2):
+        service({"metadata": {"namespace": "shop", "creationTimestamp": f"2026-11-30T15:16:0{second}Z"}})
+        kept.append(projections._kept.cache_info().currsize)
+    assert kept[0] == kept[1] > 0
+
+
 def test_config_map_has_its_one_key():
     raw = {"metadata": {"namespace": "a", "name": "c", "uid": "u", "resourceVersion": "3"}, "data": {"config.yaml": ""}}
 

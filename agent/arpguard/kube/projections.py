@@ -211,7 +211,7 @@ def service(raw: JsonObject) -> Service:
         ingress_ips=_addresses(read, _texts(read, "status.loadBalancer.ingress", "ip")),
         load_balancer_class=read.name("spec.loadBalancerClass") or None,
         local_only=read.text("spec.externalTrafficPolicy") == "Local",
-        made=read.name("metadata.creationTimestamp"),
+        made=read.text("metadata.creationTimestamp"),
         problems=read.problems,
     )
 
