@@ -294,7 +294,7 @@ def test_one_that_ends_says_so_and_waits_half_a_second(pair, node, voucher):
     listener.close()
 
     pings = [frame.ending for frame in frames if frame.type is VouchType.PING]
-    assert any(pings)
+    assert sum(pings) >= 2
     assert pings == sorted(pings), "once it says so, it says so in each"
     assert any(frame.type is VouchType.GRANT for frame in frames)
     assert voucher.news[number].phase is Phase.VOUCHING
